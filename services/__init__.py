@@ -1,0 +1,1 @@
+"""Forge RL: an open Forge. Start at services/README.md."""
