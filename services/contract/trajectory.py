@@ -1,0 +1,226 @@
+"""A sealed trajectory: one row a node of the message tree, parents before children, and its Arrow IPC bytes.
+
+It refuses to repair: rows that contradict each other raise `MalformedTrajectory` on encoding and on decoding.
+A turn's prompt is the concatenation of its ancestors' ids; the template's filler between turns belongs to the context
+node that follows.
+"""
+
+# pyarrow ships no types
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeArgument=false, reportUnknownParameterType=false, reportAttributeAccessIssue=false, reportMissingTypeStubs=false
+
+import io
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+MEDIA_TYPE = "application/vnd.apache.arrow.file"
+"""The buffers inside are zstd-compressed already."""
+
+FORMAT = "1"
+NO_PARENT = -1
+NO_TURN = -1
+
+Kind = Literal["sampled", "context"]
+
+
+class MalformedTrajectory(ValueError):
+    """Rows that contradict each other, or bytes that aren't a trajectory; the message names the node and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Ids [start, end) of a sampled node were sampled from this policy."""
+
+    start: int
+    end: int
+    policy_step: int
+    policy_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One message: the ids it added; for a sampled one also its log-probabilities, spans and sampling transform.
+
+    `turn` counts sampled nodes in the order in which they were sampled; `infra` marks turns of a lost attempt, which
+    are kept but never trained.
+    """
+
+    node_id: int
+    parent_id: int
+    kind: Kind
+    turn: int
+    role: str
+    message_json: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] = ()
+    spans: tuple[Span, ...] = ()
+    temperature: float = 0.0
+    top_p: float = 0.0
+    finish_reason: str = ""
+    infra: bool = False
+    call_id: str = ""
+
+    @property
+    def sampled(self) -> bool:
+        """Whether a policy wrote this message."""
+        return self.kind == "sampled"
+
+    @property
+    def trainable(self) -> bool:
+        """Whether its ids may be trained at all."""
+        return self.kind == "sampled" and not self.infra
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """All nodes of one episode, parents before children; empty when no call was ever recorded."""
+
+    episode_id: str
+    run_id: str
+    nodes: tuple[Node, ...]
+
+
+_SPAN = pa.struct(
+    [("start", pa.int32()), ("end", pa.int32()), ("policy_step", pa.int32()), ("policy_digest", pa.string())]
+)
+_COLUMNS: tuple[tuple[str, Any], ...] = (
+    ("node_id", pa.int32()),
+    ("parent_id", pa.int32()),
+    ("kind", pa.string()),
+    ("turn", pa.int32()),
+    ("role", pa.string()),
+    ("message_json", pa.string()),
+    ("token_ids", pa.list_(pa.uint32())),
+    ("logprobs", pa.list_(pa.float32())),
+    ("spans", pa.list_(_SPAN)),
+    ("temperature", pa.float32()),
+    ("top_p", pa.float32()),
+    ("finish_reason", pa.string()),
+    ("infra", pa.bool_()),
+    ("call_id", pa.string()),
+)
+
+
+def encode(trajectory: Trajectory) -> bytes:
+    """The trajectory as an Arrow IPC file. Raises MalformedTrajectory."""
+    validate(trajectory)
+    metadata = {"episode_id": trajectory.episode_id, "run_id": trajectory.run_id, "format": FORMAT}
+    schema = pa.schema(list(_COLUMNS), metadata=metadata)
+    columns = [pa.array([_cell(node, name) for node in trajectory.nodes], type=kind) for name, kind in _COLUMNS]
+    sink = io.BytesIO()
+    with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+    return sink.getvalue()
+
+
+def decode(data: bytes) -> Trajectory:
+    """The trajectory in the bytes. Raises MalformedTrajectory."""
+    try:
+        table = ipc.open_file(pa.BufferReader(data)).read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise MalformedTrajectory(f"not an Arrow file: {error}") from error
+    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    if metadata.get("format") != FORMAT:
+        raise MalformedTrajectory(f"format: given {metadata.get('format')!r}; allowed {FORMAT!r}")
+    missing = [name for name, _ in _COLUMNS if name not in table.schema.names]
+    if missing:
+        raise MalformedTrajectory(f"columns: missing {', '.join(missing)}")
+    nodes = tuple(_node(row) for row in cast(list[dict[str, Any]], table.to_pylist()))
+    trajectory = Trajectory(metadata.get("episode_id", ""), metadata.get("run_id", ""), nodes)
+    validate(trajectory)
+    return trajectory
+
+
+def branches(trajectory: Trajectory) -> list[list[int]]:
+    """Every path of node ids from a root to a leaf, in the order of the leaves."""
+    parents = {node.node_id: node.parent_id for node in trajectory.nodes}
+    inner = set(parents.values())
+    return [_path(parents, node.node_id) for node in trajectory.nodes if node.node_id not in inner]
+
+
+def training_branches(trajectory: Trajectory) -> list[list[int]]:
+    """Paths that end in a trainable node with no trainable node below: context after the last sample is cut off."""
+    parents = {node.node_id: node.parent_id for node in trajectory.nodes}
+    trainable = {node.node_id for node in trajectory.nodes if node.trainable}
+    above: set[int] = set()
+    for node_id in trainable:
+        above.update(_path(parents, node_id)[:-1])
+    return [_path(parents, node.node_id) for node in trajectory.nodes if node.node_id in trainable - above]
+
+
+def tree_tokens(trajectory: Trajectory) -> int:
+    """Distinct tokens of the tree."""
+    return sum(len(node.token_ids) for node in trajectory.nodes)
+
+
+def branch_tokens(trajectory: Trajectory) -> int:
+    """Tokens of all branches laid out one by one."""
+    sizes = {node.node_id: len(node.token_ids) for node in trajectory.nodes}
+    return sum(sizes[node_id] for branch in branches(trajectory) for node_id in branch)
+
+
+def sampled_nodes(trajectory: Trajectory) -> list[Node]:
+    """Sampled nodes in the order in which they were sampled."""
+    return [node for node in trajectory.nodes if node.sampled]
+
+
+def validate(trajectory: Trajectory) -> None:
+    """Raise MalformedTrajectory at the first contradiction."""
+    seen: set[int] = {NO_PARENT}
+    turn = 0
+    for node in trajectory.nodes:
+        if node.node_id in seen or node.node_id < 0:
+            raise MalformedTrajectory(f"node {node.node_id}: node_id is negative or used twice")
+        if node.parent_id not in seen:
+            raise MalformedTrajectory(f"node {node.node_id}: parent_id {node.parent_id} does not come first")
+        seen.add(node.node_id)
+        if node.sampled:
+            _validate_sampled(node, turn)
+            turn += 1
+        elif node.kind != "context":
+            raise MalformedTrajectory(f"node {node.node_id}: kind: given {node.kind!r}; allowed sampled, context")
+        elif node.turn != NO_TURN or node.logprobs or node.spans:
+            raise MalformedTrajectory(f"node {node.node_id}: context has no turn, logprobs or spans")
+
+
+def _validate_sampled(node: Node, turn: int) -> None:
+    where = f"node {node.node_id}"
+    if node.turn != turn:
+        raise MalformedTrajectory(f"{where}: turn: given {node.turn}; allowed {turn} (order of sampling)")
+    if len(node.logprobs) != len(node.token_ids):
+        raise MalformedTrajectory(f"{where}: {len(node.logprobs)} logprobs for {len(node.token_ids)} ids")
+    end = 0
+    for span in node.spans:
+        if span.start != end or span.end <= span.start:
+            raise MalformedTrajectory(f"{where}: spans: [{span.start}, {span.end}) does not follow {end}")
+        end = span.end
+    if end != len(node.token_ids):
+        raise MalformedTrajectory(f"{where}: spans end at {end} of {len(node.token_ids)} ids")
+
+
+def _path(parents: dict[int, int], node_id: int) -> list[int]:
+    path: list[int] = []
+    while node_id != NO_PARENT:
+        path.append(node_id)
+        node_id = parents[node_id]
+    return path[::-1]
+
+
+def _cell(node: Node, name: str) -> object:
+    if name == "spans":
+        return [
+            {"start": span.start, "end": span.end, "policy_step": span.policy_step, "policy_digest": span.policy_digest}
+            for span in node.spans
+        ]
+    return getattr(node, name)
+
+
+def _node(row: dict[str, Any]) -> Node:
+    fields = {name: row[name] for name, _ in _COLUMNS}
+    fields["token_ids"] = tuple(row["token_ids"])
+    fields["logprobs"] = tuple(row["logprobs"])
+    fields["spans"] = tuple(Span(**span) for span in row["spans"])
+    return Node(**fields)
