@@ -1,0 +1,23 @@
+"""Outlives the supervisor by a moment: when it is killed, ends whatever carries the instance's mark. Standard library only.
+
+Usage: python -m services.cli.supervisor.guard FD INSTANCE_DIR. Reads FD: a byte means that all was stopped in good order,
+the end of the stream means that the supervisor is dead.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from services.cli.supervisor.processes import reap
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if not os.read(int(sys.argv[1]), 1):
+        reap(Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Ports of an instance: chosen free, kept from one start to the next, checked when somebody asked for one.
+
+A port may be fixed by FORGERL_PORT_<NAME> (dashes become underscores).
+"""
+
+import os
+import random
+import socket
+from collections.abc import Mapping
+
+from services.cli.errors import UsageError
+
+
+def is_free(port: int) -> bool:
+    """Whether loopback could be bound now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class PortBook:
+    """Hands out ports by name. Raises UsageError when a fixed port is taken."""
+
+    def __init__(self, kept: Mapping[str, int], environ: Mapping[str, str] = os.environ) -> None:
+        self._kept = kept
+        self._environ = environ
+        self._random = random.SystemRandom()
+        self.ports: dict[str, int] = {}
+
+    def port_of(self, name: str) -> int:
+        """The same answer for the same name as long as the book lives."""
+        if name not in self.ports:
+            self.ports[name] = self._choose(name)
+        return self.ports[name]
+
+    def _choose(self, name: str) -> int:
+        variable = f"FORGERL_PORT_{name.upper().replace('-', '_')}"
+        fixed = self._environ.get(variable)
+        if fixed:
+            if not (fixed.isdigit() and 0 < int(fixed) < 65536):
+                raise UsageError(f"{variable}: given {fixed!r}; allowed 1 to 65535")
+            if not is_free(int(fixed)):
+                raise UsageError(f"port in use: {variable}={fixed} is taken by another process")
+            return int(fixed)
+        kept = self._kept.get(name)
+        if kept and kept not in self.ports.values() and is_free(kept):
+            return kept
+        return self._any_free()
+
+    def _any_free(self) -> int:
+        # Below the range from which the system takes ports for outgoing connections: one of those could
+        # otherwise sit on a child's port just when it starts again.
+        while True:
+            port = self._random.randrange(15_000, 32_000)
+            if port not in self.ports.values() and is_free(port):
+                return port
