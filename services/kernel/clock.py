@@ -1,0 +1,67 @@
+"""Time and fresh ids as things that are handed in; refuses to be read from anywhere else."""
+
+import secrets
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Protocol
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class Clock(Protocol):
+    """Wall clock and stop watch."""
+
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow; the zero means nothing."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return monotonic()
+
+
+class ManualClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, start: datetime) -> None:
+        self._start = start
+        self._elapsed_s = 0.0
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed_s)
+
+    def monotonic(self) -> float:
+        return self._elapsed_s
+
+    def advance(self, seconds: float) -> None:
+        """Move on by `seconds` (>= 0)."""
+        self._elapsed_s += seconds
+
+
+class Ids(Protocol):
+    """Makes ids."""
+
+    def new(self, prefix: str) -> str:
+        """A fresh id: `prefix-` and 26 characters that sort by time of making."""
+        ...
+
+
+class RandomIds:
+    """48 bits of time in milliseconds and 80 random bits, in Crockford's base 32."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def new(self, prefix: str) -> str:
+        number = (int(self._clock.now().timestamp() * 1000) << 80) | secrets.randbits(80)
+        return f"{prefix}-{''.join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))}"

@@ -1,0 +1,93 @@
+"""The three kinds of failure and the one table that maps them to gRPC and HTTP; refuses to guess at retries elsewhere."""
+
+import grpc
+
+
+class ForgeError(Exception):
+    """A failure with one line that says what and where."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Transient(ForgeError):
+    """May succeed when tried again unchanged."""
+
+
+class Permanent(ForgeError):
+    """Will fail again however often it is tried."""
+
+
+class Conflict(ForgeError):
+    """The state that the decision rested on has moved: read again and decide anew."""
+
+
+class InvalidInput(Permanent):
+    """An input that can't be accepted: which field, what was given, what is allowed."""
+
+    def __init__(self, field: str, given: object, allowed: str) -> None:
+        super().__init__(f"{field}: given {given!r}; allowed {allowed}")
+        self.field = field
+
+
+class NotFound(Permanent):
+    """Nothing is known under that name."""
+
+
+class Refused(Permanent):
+    """A precondition doesn't hold."""
+
+
+class Unauthenticated(Permanent):
+    """No credential, or not a valid one."""
+
+
+_Row = tuple[type[ForgeError], grpc.StatusCode, int]
+# The first row whose class fits decides, so the special ones stand first.
+_TABLE: tuple[_Row, ...] = (
+    (InvalidInput, grpc.StatusCode.INVALID_ARGUMENT, 400),
+    (NotFound, grpc.StatusCode.NOT_FOUND, 404),
+    (Refused, grpc.StatusCode.FAILED_PRECONDITION, 409),
+    (Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, 401),
+    (Conflict, grpc.StatusCode.ABORTED, 409),
+    (Transient, grpc.StatusCode.UNAVAILABLE, 503),
+    (Permanent, grpc.StatusCode.INTERNAL, 500),
+)
+_RETRYABLE_STATUS = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.CANCELLED,
+    }
+)
+
+
+def grpc_status(error: BaseException) -> grpc.StatusCode:
+    """The gRPC status under which an error leaves a server."""
+    return next((status for kind, status, _ in _TABLE if isinstance(error, kind)), grpc.StatusCode.UNKNOWN)
+
+
+def http_status(error: BaseException) -> int:
+    """The HTTP status under which an error leaves a server."""
+    return next((status for kind, _, status in _TABLE if isinstance(error, kind)), 500)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether trying again may help; an error nobody classified is given the benefit of the doubt."""
+    return isinstance(error, Exception) and not isinstance(error, Permanent)
+
+
+def from_grpc(status: grpc.StatusCode, message: str) -> ForgeError:
+    """The error that a status stands for on the caller's side."""
+    if status is grpc.StatusCode.INVALID_ARGUMENT:
+        field, _, rest = message.partition(": given ")
+        given, _, allowed = rest.rpartition("; allowed ")
+        error = InvalidInput(field, given, allowed)
+        error.message, error.args = message, (message,)
+        return error
+    if status in _RETRYABLE_STATUS:
+        return Transient(message)
+    return next((kind(message) for kind, known, _ in _TABLE[1:] if known is status), Permanent(message))
