@@ -132,7 +132,9 @@ def select(file: StackFile, only: tuple[str, ...], environ: Mapping[str, str]) -
     }
 
 
-def resolve(file: StackFile, entries: Mapping[str, ChildEntry], resolver: Resolver, environ: Mapping[str, str]) -> Stack:
+def resolve(
+    file: StackFile, entries: Mapping[str, ChildEntry], resolver: Resolver, environ: Mapping[str, str]
+) -> Stack:
     """Children ready to start. Raises UsageError on an unknown or circular dependency."""
     counts = {name: int(resolver.fill(entry.replicas)) for name, entry in entries.items()}
     shared = {name: environ.get(name) or resolver.fill(text) for name, text in file.env.items()}

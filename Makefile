@@ -1,0 +1,50 @@
+# Two commands matter: `make demo` and `make test`. Both set everything up first, inside this folder.
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
+BIN := .venv/bin
+PROTOS := $(shell find proto/forgerl -name '*.proto')
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: demo test setup check fmt proto chaos e2e engine-tests bench-demo clean
+
+demo: setup
+	@$(BIN)/python -m services.cli demo $(ARGS)
+
+test: setup
+	@$(BIN)/python -m pytest -m "not e2e and not chaos and not engine" $(ARGS)
+
+setup:
+	@test -n "$(PYTHON)" || { echo "setup: Python 3.11 is needed, none was found: make PYTHON=/path/to/python3.11 …" >&2; exit 1; }
+	@$(PYTHON) deploy/local/setup.py
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/buf lint proto
+	$(BIN)/buf breaking proto --against proto/baseline.binpb
+	$(BIN)/python deploy/local/generated.py --check
+
+fmt: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only .
+
+proto: setup
+	$(BIN)/python deploy/local/generated.py
+
+# Real vLLM; slow to start.
+engine-tests: setup
+	$(BIN)/python -m pytest -m engine $(ARGS)
+
+# The whole stack: a short demo that must learn.
+e2e: setup
+	$(BIN)/python -m pytest -m "e2e and not chaos" tests/e2e $(ARGS)
+
+# The whole stack, with every part killed once.
+chaos: setup
+	$(BIN)/python -m pytest -m chaos tests/e2e $(ARGS)
+
+bench-demo: setup
+	$(BIN)/python -m loadtests.demo --json $(ARGS)
+
+clean:
+	rm -rf .forgerl demo-out .pytest_cache .ruff_cache .hypothesis
