@@ -6,7 +6,7 @@ Not a service: it owns no topic, no store and no process.
     split.py       how seeds and contents are divided between train and held-out
     reasoning.py   one turn, no tools: reasoning-gym's chain_sum, gcd and letter_counting
     tool.py        arithmetic with a sandboxed Python tool
-    qa.py          questions on signatures, with a search tool over data/signatures.jsonl
+    qa.py          questions on signatures, with a search tool over data/signatures.txt
     corpus.py      reads that file; build_corpus.py made it
 A new environment is one file and one line in the registry. It refuses to do IO: effects are handed in.
 """
