@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,forgerl/scheduler/v1/scheduler_service.proto\x12\x14\x66orgerl.scheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"$\n\x12GetCapacityRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\xd4\x01\n\x08\x43\x61pacity\x12\x14\n\x0cqueued_items\x18\x01 \x01(\r\x12\x17\n\x0fin_flight_items\x18\x02 \x01(\r\x12\x14\n\x0cwanted_items\x18\x03 \x01(\r\x12L\n\x10wanted_by_domain\x18\x04 \x03(\x0b\x32\x32.forgerl.scheduler.v1.Capacity.WantedByDomainEntry\x1a\x35\n\x13WantedByDomainEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\"\n\x10GetWindowRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\xc2\x03\n\x0bWindowState\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x14\n\x0cwindow_items\x18\x02 \x01(\r\x12\x13\n\x0bqueue_items\x18\x03 \x01(\r\x12\x17\n\x0fin_flight_items\x18\x04 \x01(\r\x12/\n\x05items\x18\x05 \x03(\x0b\x32 .forgerl.scheduler.v1.WindowItem\x12\x1c\n\x14\x65xpected_stall_share\x18\x06 \x01(\x01\x12\x1c\n\x14measured_stall_share\x18\x07 \x01(\x01\x12\x44\n\nwanted_mix\x18\x08 \x03(\x0b\x32\x30.forgerl.scheduler.v1.WindowState.WantedMixEntry\x12H\n\x0c\x61\x63hieved_mix\x18\t \x03(\x0b\x32\x32.forgerl.scheduler.v1.WindowState.AchievedMixEntry\x1a\x30\n\x0eWantedMixEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x41\x63hievedMixEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"z\n\nWindowItem\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x0f\n\x07members\x18\x05 \x01(\r\x12\x18\n\x10terminal_members\x18\x06 \x01(\r\"+\n\x15\x45xplainEpisodeRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"u\n\rEpisodeLedger\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12/\n\x05lines\x18\x03 \x03(\x0b\x32 .forgerl.scheduler.v1.LedgerLine\x12\x0f\n\x07verdict\x18\x04 \x01(\t\"V\n\nLedgerLine\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65vent_id\x18\x02 \x01(\t\x12\x0c\n\x04\x66\x61\x63t\x18\x03 \x01(\t\"\"\n\x10GetLedgerRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\xcb\x04\n\tRunLedger\x12\x11\n\tsubmitted\x18\x01 \x01(\x04\x12\x0f\n\x07trained\x18\x02 \x01(\x04\x12=\n\x07\x64ropped\x18\x03 \x03(\x0b\x32,.forgerl.scheduler.v1.RunLedger.DroppedEntry\x12\x11\n\tin_flight\x18\x04 \x01(\x04\x12\x13\n\x0b\x65valuations\x18\x05 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x06 \x01(\x04\x12\x18\n\x10out_of_order_max\x18\x07 \x01(\r\x12\x19\n\x11out_of_order_mean\x18\x08 \x01(\x01\x12\x16\n\x0estaleness_mean\x18\t \x01(\x01\x12\x15\n\rstaleness_max\x18\n \x01(\r\x12\x42\n\nwanted_mix\x18\x0b \x03(\x0b\x32..forgerl.scheduler.v1.RunLedger.WantedMixEntry\x12\x46\n\x0c\x61\x63hieved_mix\x18\x0c \x03(\x0b\x32\x30.forgerl.scheduler.v1.RunLedger.AchievedMixEntry\x12\x1c\n\x14measured_stall_share\x18\r \x01(\x01\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x30\n\x0eWantedMixEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x41\x63hievedMixEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x32\xfd\x02\n\x10SchedulerService\x12W\n\x0bGetCapacity\x12(.forgerl.scheduler.v1.GetCapacityRequest\x1a\x1e.forgerl.scheduler.v1.Capacity\x12V\n\tGetWindow\x12&.forgerl.scheduler.v1.GetWindowRequest\x1a!.forgerl.scheduler.v1.WindowState\x12\x62\n\x0e\x45xplainEpisode\x12+.forgerl.scheduler.v1.ExplainEpisodeRequest\x1a#.forgerl.scheduler.v1.EpisodeLedger\x12T\n\tGetLedger\x12&.forgerl.scheduler.v1.GetLedgerRequest\x1a\x1f.forgerl.scheduler.v1.RunLedgerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,forgerl/scheduler/v1/scheduler_service.proto\x12\x14\x66orgerl.scheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"$\n\x12GetCapacityRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\xd9\x02\n\x08\x43\x61pacity\x12\x14\n\x0cqueued_items\x18\x01 \x01(\r\x12\x17\n\x0fin_flight_items\x18\x02 \x01(\r\x12\x14\n\x0cwanted_items\x18\x03 \x01(\r\x12L\n\x10wanted_by_domain\x18\x04 \x03(\x0b\x32\x32.forgerl.scheduler.v1.Capacity.WantedByDomainEntry\x12L\n\x10target_by_domain\x18\x05 \x03(\x0b\x32\x32.forgerl.scheduler.v1.Capacity.TargetByDomainEntry\x1a\x35\n\x13WantedByDomainEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1a\x35\n\x13TargetByDomainEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\"\n\x10GetWindowRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\xc2\x03\n\x0bWindowState\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x14\n\x0cwindow_items\x18\x02 \x01(\r\x12\x13\n\x0bqueue_items\x18\x03 \x01(\r\x12\x17\n\x0fin_flight_items\x18\x04 \x01(\r\x12/\n\x05items\x18\x05 \x03(\x0b\x32 .forgerl.scheduler.v1.WindowItem\x12\x1c\n\x14\x65xpected_stall_share\x18\x06 \x01(\x01\x12\x1c\n\x14measured_stall_share\x18\x07 \x01(\x01\x12\x44\n\nwanted_mix\x18\x08 \x03(\x0b\x32\x30.forgerl.scheduler.v1.WindowState.WantedMixEntry\x12H\n\x0c\x61\x63hieved_mix\x18\t \x03(\x0b\x32\x32.forgerl.scheduler.v1.WindowState.AchievedMixEntry\x1a\x30\n\x0eWantedMixEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x41\x63hievedMixEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"z\n\nWindowItem\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x0f\n\x07members\x18\x05 \x01(\r\x12\x18\n\x10terminal_members\x18\x06 \x01(\r\"+\n\x15\x45xplainEpisodeRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"u\n\rEpisodeLedger\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12/\n\x05lines\x18\x03 \x03(\x0b\x32 .forgerl.scheduler.v1.LedgerLine\x12\x0f\n\x07verdict\x18\x04 \x01(\t\"V\n\nLedgerLine\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65vent_id\x18\x02 \x01(\t\x12\x0c\n\x04\x66\x61\x63t\x18\x03 \x01(\t\"\"\n\x10GetLedgerRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\xcb\x04\n\tRunLedger\x12\x11\n\tsubmitted\x18\x01 \x01(\x04\x12\x0f\n\x07trained\x18\x02 \x01(\x04\x12=\n\x07\x64ropped\x18\x03 \x03(\x0b\x32,.forgerl.scheduler.v1.RunLedger.DroppedEntry\x12\x11\n\tin_flight\x18\x04 \x01(\x04\x12\x13\n\x0b\x65valuations\x18\x05 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x06 \x01(\x04\x12\x18\n\x10out_of_order_max\x18\x07 \x01(\r\x12\x19\n\x11out_of_order_mean\x18\x08 \x01(\x01\x12\x16\n\x0estaleness_mean\x18\t \x01(\x01\x12\x15\n\rstaleness_max\x18\n \x01(\r\x12\x42\n\nwanted_mix\x18\x0b \x03(\x0b\x32..forgerl.scheduler.v1.RunLedger.WantedMixEntry\x12\x46\n\x0c\x61\x63hieved_mix\x18\x0c \x03(\x0b\x32\x30.forgerl.scheduler.v1.RunLedger.AchievedMixEntry\x12\x1c\n\x14measured_stall_share\x18\r \x01(\x01\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x30\n\x0eWantedMixEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x41\x63hievedMixEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x32\xfd\x02\n\x10SchedulerService\x12W\n\x0bGetCapacity\x12(.forgerl.scheduler.v1.GetCapacityRequest\x1a\x1e.forgerl.scheduler.v1.Capacity\x12V\n\tGetWindow\x12&.forgerl.scheduler.v1.GetWindowRequest\x1a!.forgerl.scheduler.v1.WindowState\x12\x62\n\x0e\x45xplainEpisode\x12+.forgerl.scheduler.v1.ExplainEpisodeRequest\x1a#.forgerl.scheduler.v1.EpisodeLedger\x12T\n\tGetLedger\x12&.forgerl.scheduler.v1.GetLedgerRequest\x1a\x1f.forgerl.scheduler.v1.RunLedgerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CAPACITY_WANTEDBYDOMAINENTRY']._loaded_options = None
   _globals['_CAPACITY_WANTEDBYDOMAINENTRY']._serialized_options = b'8\001'
+  _globals['_CAPACITY_TARGETBYDOMAINENTRY']._loaded_options = None
+  _globals['_CAPACITY_TARGETBYDOMAINENTRY']._serialized_options = b'8\001'
   _globals['_WINDOWSTATE_WANTEDMIXENTRY']._loaded_options = None
   _globals['_WINDOWSTATE_WANTEDMIXENTRY']._serialized_options = b'8\001'
   _globals['_WINDOWSTATE_ACHIEVEDMIXENTRY']._loaded_options = None
@@ -47,35 +49,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCAPACITYREQUEST']._serialized_start=103
   _globals['_GETCAPACITYREQUEST']._serialized_end=139
   _globals['_CAPACITY']._serialized_start=142
-  _globals['_CAPACITY']._serialized_end=354
-  _globals['_CAPACITY_WANTEDBYDOMAINENTRY']._serialized_start=301
-  _globals['_CAPACITY_WANTEDBYDOMAINENTRY']._serialized_end=354
-  _globals['_GETWINDOWREQUEST']._serialized_start=356
-  _globals['_GETWINDOWREQUEST']._serialized_end=390
-  _globals['_WINDOWSTATE']._serialized_start=393
-  _globals['_WINDOWSTATE']._serialized_end=843
-  _globals['_WINDOWSTATE_WANTEDMIXENTRY']._serialized_start=743
-  _globals['_WINDOWSTATE_WANTEDMIXENTRY']._serialized_end=791
-  _globals['_WINDOWSTATE_ACHIEVEDMIXENTRY']._serialized_start=793
-  _globals['_WINDOWSTATE_ACHIEVEDMIXENTRY']._serialized_end=843
-  _globals['_WINDOWITEM']._serialized_start=845
-  _globals['_WINDOWITEM']._serialized_end=967
-  _globals['_EXPLAINEPISODEREQUEST']._serialized_start=969
-  _globals['_EXPLAINEPISODEREQUEST']._serialized_end=1012
-  _globals['_EPISODELEDGER']._serialized_start=1014
-  _globals['_EPISODELEDGER']._serialized_end=1131
-  _globals['_LEDGERLINE']._serialized_start=1133
-  _globals['_LEDGERLINE']._serialized_end=1219
-  _globals['_GETLEDGERREQUEST']._serialized_start=1221
-  _globals['_GETLEDGERREQUEST']._serialized_end=1255
-  _globals['_RUNLEDGER']._serialized_start=1258
-  _globals['_RUNLEDGER']._serialized_end=1845
-  _globals['_RUNLEDGER_DROPPEDENTRY']._serialized_start=1697
-  _globals['_RUNLEDGER_DROPPEDENTRY']._serialized_end=1743
-  _globals['_RUNLEDGER_WANTEDMIXENTRY']._serialized_start=743
-  _globals['_RUNLEDGER_WANTEDMIXENTRY']._serialized_end=791
-  _globals['_RUNLEDGER_ACHIEVEDMIXENTRY']._serialized_start=793
-  _globals['_RUNLEDGER_ACHIEVEDMIXENTRY']._serialized_end=843
-  _globals['_SCHEDULERSERVICE']._serialized_start=1848
-  _globals['_SCHEDULERSERVICE']._serialized_end=2229
+  _globals['_CAPACITY']._serialized_end=487
+  _globals['_CAPACITY_WANTEDBYDOMAINENTRY']._serialized_start=379
+  _globals['_CAPACITY_WANTEDBYDOMAINENTRY']._serialized_end=432
+  _globals['_CAPACITY_TARGETBYDOMAINENTRY']._serialized_start=434
+  _globals['_CAPACITY_TARGETBYDOMAINENTRY']._serialized_end=487
+  _globals['_GETWINDOWREQUEST']._serialized_start=489
+  _globals['_GETWINDOWREQUEST']._serialized_end=523
+  _globals['_WINDOWSTATE']._serialized_start=526
+  _globals['_WINDOWSTATE']._serialized_end=976
+  _globals['_WINDOWSTATE_WANTEDMIXENTRY']._serialized_start=876
+  _globals['_WINDOWSTATE_WANTEDMIXENTRY']._serialized_end=924
+  _globals['_WINDOWSTATE_ACHIEVEDMIXENTRY']._serialized_start=926
+  _globals['_WINDOWSTATE_ACHIEVEDMIXENTRY']._serialized_end=976
+  _globals['_WINDOWITEM']._serialized_start=978
+  _globals['_WINDOWITEM']._serialized_end=1100
+  _globals['_EXPLAINEPISODEREQUEST']._serialized_start=1102
+  _globals['_EXPLAINEPISODEREQUEST']._serialized_end=1145
+  _globals['_EPISODELEDGER']._serialized_start=1147
+  _globals['_EPISODELEDGER']._serialized_end=1264
+  _globals['_LEDGERLINE']._serialized_start=1266
+  _globals['_LEDGERLINE']._serialized_end=1352
+  _globals['_GETLEDGERREQUEST']._serialized_start=1354
+  _globals['_GETLEDGERREQUEST']._serialized_end=1388
+  _globals['_RUNLEDGER']._serialized_start=1391
+  _globals['_RUNLEDGER']._serialized_end=1978
+  _globals['_RUNLEDGER_DROPPEDENTRY']._serialized_start=1830
+  _globals['_RUNLEDGER_DROPPEDENTRY']._serialized_end=1876
+  _globals['_RUNLEDGER_WANTEDMIXENTRY']._serialized_start=876
+  _globals['_RUNLEDGER_WANTEDMIXENTRY']._serialized_end=924
+  _globals['_RUNLEDGER_ACHIEVEDMIXENTRY']._serialized_start=926
+  _globals['_RUNLEDGER_ACHIEVEDMIXENTRY']._serialized_end=976
+  _globals['_SCHEDULERSERVICE']._serialized_start=1981
+  _globals['_SCHEDULERSERVICE']._serialized_end=2362
 # @@protoc_insertion_point(module_scope)

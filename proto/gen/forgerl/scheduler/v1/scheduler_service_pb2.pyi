@@ -16,8 +16,15 @@ class GetCapacityRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
 
 class Capacity(_message.Message):
-    __slots__ = ("queued_items", "in_flight_items", "wanted_items", "wanted_by_domain")
+    __slots__ = ("queued_items", "in_flight_items", "wanted_items", "wanted_by_domain", "target_by_domain")
     class WantedByDomainEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TargetByDomainEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -28,11 +35,13 @@ class Capacity(_message.Message):
     IN_FLIGHT_ITEMS_FIELD_NUMBER: _ClassVar[int]
     WANTED_ITEMS_FIELD_NUMBER: _ClassVar[int]
     WANTED_BY_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_BY_DOMAIN_FIELD_NUMBER: _ClassVar[int]
     queued_items: int
     in_flight_items: int
     wanted_items: int
     wanted_by_domain: _containers.ScalarMap[str, int]
-    def __init__(self, queued_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., wanted_items: _Optional[int] = ..., wanted_by_domain: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    target_by_domain: _containers.ScalarMap[str, int]
+    def __init__(self, queued_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., wanted_items: _Optional[int] = ..., wanted_by_domain: _Optional[_Mapping[str, int]] = ..., target_by_domain: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class GetWindowRequest(_message.Message):
     __slots__ = ("run_id",)
