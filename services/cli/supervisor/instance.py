@@ -11,17 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from services.cli.errors import UsageError
+from services.client.places import home, read_secrets
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-
-
-def home() -> Path:
-    """Folder of all instances: FORGERL_HOME, else `.forgerl` of the checkout, else of the working folder."""
-    given = os.environ.get("FORGERL_HOME")
-    if given:
-        return Path(given).resolve()
-    base = CHECKOUT if (CHECKOUT / "deploy" / "stack.yaml").is_file() else Path.cwd()
-    return base / ".forgerl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +71,8 @@ class Instance:
 
     def read_secrets(self) -> dict[str, str]:
         """Token and signing key; the environment wins over the file. Empty when neither is there."""
-        kept: dict[str, str] = {}
-        try:
-            lines = (self.dir / "secrets").read_text().splitlines()
-            kept = dict(line.split("=", 1) for line in lines if "=" in line)
-        except FileNotFoundError:
-            pass
         names = ("FORGERL_TOKEN", "FORGERL_SECRET")
-        return kept | {name: os.environ[name] for name in names if os.environ.get(name)}
+        return read_secrets(self.dir) | {name: os.environ[name] for name in names if os.environ.get(name)}
 
     def make_secrets(self) -> dict[str, str]:
         """Generates what is missing, once an instance; readable by the owner only."""

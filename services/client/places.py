@@ -1,0 +1,78 @@
+"""Where a stack is and how to show that one may talk to it: from an instance's folder, or from the environment.
+
+Refuses to guess: without a record of a start and without FORGERL_GATEWAY_ADDRESS there is one clear error.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.kernel.errors import NotFound, Refused
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Addresses as host:port. `folder` is the instance's, None when the stack runs elsewhere."""
+
+    gateway: str
+    scheduler: str
+    router: str
+    trainer: str
+    token: str
+    folder: Path | None = None
+    tls_ca: Path | None = None
+
+    @classmethod
+    def of(cls, instance: str | None = None) -> "Places":
+        """Of a local instance (FORGERL_INSTANCE, else "default"); FORGERL_…_ADDRESS and FORGERL_TOKEN win.
+
+        Raises NotFound when neither says where the gateway is, Refused when there's no token.
+        """
+        name = instance or os.environ.get("FORGERL_INSTANCE") or "default"
+        folder = home() / name
+        recorded = _recorded(folder) | read_secrets(folder)
+        known = recorded | {key: value for key, value in os.environ.items() if key.startswith("FORGERL_") and value}
+        if "FORGERL_GATEWAY_ADDRESS" not in known:
+            raise NotFound(
+                f"instance {name} was never started here ({folder}): forgerl up, or set FORGERL_GATEWAY_ADDRESS"
+            )
+        if not known.get("FORGERL_TOKEN"):
+            raise Refused(f"no token: {folder / 'secrets'} is missing and FORGERL_TOKEN is not set")
+        addresses = {
+            part: known.get(f"FORGERL_{part.upper()}_ADDRESS", "") for part in ("scheduler", "router", "trainer")
+        }
+        ca = known.get("FORGERL_TLS_CA")
+        return cls(
+            gateway=known["FORGERL_GATEWAY_ADDRESS"],
+            token=known["FORGERL_TOKEN"],
+            folder=folder if folder.is_dir() else None,
+            tls_ca=Path(ca) if ca else None,
+            **addresses,
+        )
+
+
+def home() -> Path:
+    """Folder of all instances: FORGERL_HOME, else `.forgerl` of the checkout, else of the working folder."""
+    given = os.environ.get("FORGERL_HOME")
+    if given:
+        return Path(given).resolve()
+    return (CHECKOUT if (CHECKOUT / "deploy" / "stack.yaml").is_file() else Path.cwd()) / ".forgerl"
+
+
+def _recorded(folder: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads((folder / "stack.json").read_text()).get("env", {}))
+    except (OSError, ValueError):
+        return {}
+
+
+def read_secrets(folder: Path) -> dict[str, str]:
+    """FORGERL_TOKEN and FORGERL_SECRET as `forgerl up` made them; empty when it never did."""
+    try:
+        lines = (folder / "secrets").read_text().splitlines()
+    except OSError:
+        return {}
+    return dict(line.split("=", 1) for line in lines if "=" in line)
