@@ -1,0 +1,102 @@
+"""A process: its parts run together, and it ends as a whole. Refuses to live on when a part has ended unasked."""
+
+import asyncio
+import inspect
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from services.kernel.errors import ForgeError, InvalidInput
+from services.kernel.logs import configure, get_logger
+from services.kernel.settings import ServiceSettings, load_settings
+from services.kernel.telemetry import Telemetry
+
+_DRAIN_S = 10.0
+S = TypeVar("S", bound=ServiceSettings)
+
+
+class Part(Protocol):
+    """Something that runs until it is cancelled."""
+
+    async def run(self) -> None:
+        """Run; clean up when cancelled."""
+        ...
+
+
+async def run_service(parts: Sequence[Part], *, ready: Callable[[], Awaitable[None]] | None = None) -> None:
+    """Run parts until SIGTERM or SIGINT, then stop them in reverse order. Raises what a part failed with."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    tasks = [asyncio.create_task(part.run(), name=type(part).__name__) for part in parts]
+    stop = asyncio.create_task(asked.wait())
+    waiting = asyncio.create_task(_announce(ready))
+    try:
+        done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in (task for task in tasks if task in done and not asked.is_set()):
+            raise ForgeError(f"part {task.get_name()} ended unasked") from task.exception()
+    finally:
+        for task in (waiting, stop, *reversed(tasks)):
+            task.cancel()
+            await asyncio.wait([task], timeout=_DRAIN_S)
+
+
+async def _announce(ready: Callable[[], Awaitable[None]] | None) -> None:
+    if ready is not None:
+        await ready()
+    get_logger().info("service.ready")
+
+
+Build = Callable[[S], "Sequence[Part] | Awaitable[Sequence[Part]]"]
+
+
+def run(cls: type[S], build: Build[S]) -> None:
+    """Main function of a service: settings, logs, traces, parts. Ends the process: 0 asked, 1 failed, 2 bad settings."""
+    try:
+        settings = load_settings(cls)
+    except InvalidInput as error:
+        sys.stderr.write(f"{cls.service()}: {error.message}\n")
+        sys.exit(2)
+    service = cls.service()
+    configure(service, settings.log_level, settings.log_json)
+    get_logger().info("service.starting", settings=settings.describe())
+    sys.exit(asyncio.run(_run(settings, build)))
+
+
+async def _run(settings: S, build: Build[S]) -> int:
+    telemetry = Telemetry.start(settings.service(), settings)
+    try:
+        built = build(settings)
+        await run_service(await built if inspect.isawaitable(built) else built)
+    except ForgeError as error:
+        get_logger().error("service.failed", error=error.message, cause=repr(error.__cause__))
+        return 2 if isinstance(error, InvalidInput) else 1
+    finally:
+        telemetry.stop()
+    get_logger().info("service.stopped")
+    return 0
+
+
+class HealthPage:
+    """Answers GET /healthz for services without gRPC; a part."""
+
+    def __init__(self, bind: str) -> None:
+        self._host, _, port = bind.rpartition(":")
+        self._port = int(port)
+
+    async def run(self) -> None:
+        server = await asyncio.start_server(self._answer, self._host or "127.0.0.1", self._port)
+        async with server:
+            await server.serve_forever()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            line = await asyncio.wait_for(reader.readline(), timeout=5.0)
+            status = "200 OK" if line.startswith(b"GET /healthz ") else "404 Not Found"
+            writer.write(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
+            await writer.drain()
+        except (TimeoutError, ConnectionError, ValueError):
+            pass
+        finally:
+            writer.close()
