@@ -157,14 +157,16 @@ class FinishedFact(_message.Message):
     def __init__(self, episode_id: _Optional[str] = ..., outcome: _Optional[int] = ..., agent_wall_s: _Optional[float] = ...) -> None: ...
 
 class FailedFact(_message.Message):
-    __slots__ = ("episode_id", "outcome", "detail")
+    __slots__ = ("episode_id", "outcome", "cancelled", "detail")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     outcome: int
+    cancelled: bool
     detail: str
-    def __init__(self, episode_id: _Optional[str] = ..., outcome: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+    def __init__(self, episode_id: _Optional[str] = ..., outcome: _Optional[int] = ..., cancelled: bool = ..., detail: _Optional[str] = ...) -> None: ...
 
 class ScoredFact(_message.Message):
     __slots__ = ("episode_id", "performance", "failure_class", "score")

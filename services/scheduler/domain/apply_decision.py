@@ -1,0 +1,121 @@
+"""What a decision changes in a run's state; the same for one just made and for one read back. Refuses to decide."""
+
+from heapq import heappush
+
+from services.scheduler.domain.decisions import (
+    AdmitEvaluation,
+    AdmitItem,
+    CloseBatch,
+    Decision,
+    DropItem,
+    Revoke,
+    TakeItem,
+)
+from services.scheduler.domain.members import Item, Member
+from services.scheduler.domain.settling import end_member, settle_member, tidy
+from services.scheduler.domain.state import Passed, Plan, State
+
+
+def apply_decision(state: State, decision: Decision) -> None:
+    """Fold one decision into the state. Raises ValueError before the run is opened."""
+    if state.plan is None:
+        raise ValueError(f"{decision}: given before the run was opened; allowed after")
+    match decision:
+        case AdmitItem():
+            _admit_item(state, state.plan, decision)
+        case AdmitEvaluation(episode_id, deadline_at_s):
+            _admit_evaluation(state, state.evaluations[episode_id], deadline_at_s)
+        case Revoke(episode_id, reason):
+            _revoke(state, episode_id, reason)
+        case TakeItem():
+            _take(state, state.plan, decision)
+        case DropItem():
+            _drop(state, state.plan, decision)
+        case CloseBatch(batch):
+            state.batches[batch], state.filling = state.filling, []
+            state.handed = batch
+            state.batch_events += 1
+    tidy(state)
+
+
+def _run_until(state: State, member: Member, deadline_at_s: float) -> None:
+    member.admitted = True
+    member.admission_events += 1
+    heappush(state.deadlines, (deadline_at_s, member.episode_id))
+
+
+def _admit_item(state: State, plan: Plan, decision: AdmitItem) -> None:
+    item = state.items[decision.group_id]
+    plan.mix.took(item.domain, state.waiting_domains())
+    del state.waiting[item.domain][item.group_id]
+    item.position, item.admitted_at_s = decision.position, state.now_s
+    state.queue[decision.position] = item
+    state.tail = decision.position + 1
+    state.in_flight += 1
+    state.stalls.running = True
+    for member in item.members:
+        if not member.terminal:
+            _run_until(state, member, decision.deadline_at_s)
+
+
+def _admit_evaluation(state: State, member: Member, deadline_at_s: float) -> None:
+    pinned_step = member.submission.pinned_step or 0
+    waiting = state.evaluations_waiting[pinned_step]
+    del waiting[member.episode_id]
+    if not waiting:
+        del state.evaluations_waiting[pinned_step]
+    state.evaluations_in_flight += 1
+    _run_until(state, member, deadline_at_s)
+
+
+def _revoke(state: State, episode_id: str, reason: str) -> None:
+    if state.to_revoke and state.to_revoke[0][0] == episode_id:
+        state.to_revoke.popleft()
+    member = state.live(episode_id)
+    if member is not None:
+        member.admission_events += 1
+        end_member(state, member, reason)
+
+
+def _take(state: State, plan: Plan, decision: TakeItem) -> None:
+    item = _leave_queue(state, plan, decision.position, dropped=False)
+    state.filling.append(item)
+    state.tally.take(decision.distance, [decision.batch - 1 - m.first_policy_step for m in item.eligible])
+    for member in item.members:
+        if member.why_not:
+            settle_member(state, member, member.why_not)
+
+
+def _drop(state: State, plan: Plan, decision: DropItem) -> None:
+    if state.to_drop and state.to_drop[0][0] == decision.group_id:
+        state.to_drop.popleft()
+    state.batch_events += 1
+    if decision.position is not None and decision.position in state.queue:
+        item = _leave_queue(state, plan, decision.position, dropped=True)
+    elif decision.group_id in state.items:
+        item = state.items.pop(decision.group_id)
+        state.waiting[item.domain].pop(item.group_id, None)
+    else:
+        item = next(item for item in state.filling if item.group_id == decision.group_id)
+        state.filling.remove(item)
+    state.closed_groups.add(item.group_id)
+    for member in item.members:
+        settle_member(state, member, member.ended_by or decision.reason)
+
+
+def _leave_queue(state: State, plan: Plan, position: int, *, dropped: bool) -> Item:
+    """Consume a position: the head moves on only from the head, and then over everything consumed behind it."""
+    item = state.queue.pop(position)
+    del state.items[item.group_id]
+    plan.selection.consumed(position)
+    if item.finished:
+        state.doomed -= bool(item.doom)
+    else:
+        state.in_flight -= 1
+    if not state.ended:
+        state.tally.consume(item.domain)
+    state.passed[position] = Passed(item.group_id, item.domain, len(item.members), dropped)
+    while state.head in state.passed:
+        del state.passed[state.head]
+        state.head += 1
+    return item

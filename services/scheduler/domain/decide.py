@@ -1,0 +1,108 @@
+"""The rules: given a state, the next decision that is due, or None. Pure; asking changes nothing.
+
+The order of the rules is part of the design: endings first (they free places), then evaluation (it goes first),
+then consumption, hand-over and admission. Decided here:
+- Evaluation and training share one capacity of C * G episodes; evaluation takes single places, an item needs G
+  free ones.
+- Evaluation never waits for batches that are being trained: it runs while its policy is the newest, and is
+  revoked when it no longer is.
+- A doomed item is dropped when the window reaches it, also while no batch is wanted; one that could be trained
+  waits for a batch.
+- Look-ahead S binds at admission: counting everything unconsumed ahead of it, an item must belong to a batch b
+  <= completed + 1 + S. Items known to be doomed don't count, so their places are given away before the window
+  gets there.
+"""
+
+from services.scheduler.domain.decisions import (
+    AdmitEvaluation,
+    AdmitItem,
+    CloseBatch,
+    Decision,
+    DropItem,
+    Revoke,
+    TakeItem,
+)
+from services.scheduler.domain.state import Plan, State
+
+
+def decide(state: State) -> Decision | None:
+    """The next decision, O(log n) in the length of the queue."""
+    plan = state.plan
+    if plan is None:
+        return None
+    return (
+        _revoke(state)
+        or _drop_unqueued(state)
+        or _admit_evaluation(state, plan)
+        or _consume(state, plan)
+        or _close_batch(state, plan)
+        or _admit_item(state, plan)
+    )
+
+
+def _revoke(state: State) -> Decision | None:
+    if state.to_revoke:
+        return Revoke(*state.to_revoke[0])
+    if state.deadlines and state.deadlines[0][0] <= state.now_s:
+        return Revoke(state.deadlines[0][1], "deadline")
+    return None
+
+
+def _drop_unqueued(state: State) -> Decision | None:
+    if not state.to_drop:
+        return None
+    group_id, reason = state.to_drop[0]
+    item = state.items.get(group_id) or next(item for item in state.filling if item.group_id == group_id)
+    return DropItem(group_id, item.position, reason)
+
+
+def _free_episodes(state: State, plan: Plan) -> int:
+    config = plan.config
+    busy = state.evaluations_in_flight + state.in_flight * config.group_size
+    return config.in_flight_items * config.group_size - busy
+
+
+def _admit_evaluation(state: State, plan: Plan) -> Decision | None:
+    waiting = state.evaluations_waiting.get(state.published)
+    if not waiting or _free_episodes(state, plan) < 1:
+        return None
+    return AdmitEvaluation(next(iter(waiting)), state.now_s + plan.config.deadline_s)
+
+
+def _consume(state: State, plan: Plan) -> Decision | None:
+    position = plan.selection.next(state.head)
+    if position is None:
+        return None
+    item = state.queue[position]
+    if item.doom:
+        return DropItem(item.group_id, position, item.doom)
+    if len(state.filling) >= plan.config.items_per_batch or not state.batch_reached(state.next_batch):
+        return None
+    staleness_steps = state.next_batch - 1 - item.oldest_step
+    if 0 < plan.config.max_staleness_steps < staleness_steps:
+        return DropItem(item.group_id, position, "too_stale")
+    return TakeItem(item.group_id, position, state.next_batch, position - state.head)
+
+
+def _close_batch(state: State, plan: Plan) -> Decision | None:
+    if state.ended or state.evaluation_holds or len(state.filling) < plan.config.items_per_batch:
+        return None
+    return CloseBatch(state.next_batch)
+
+
+def _admit_item(state: State, plan: Plan) -> Decision | None:
+    config = plan.config
+    if state.published < 0 or state.ended or _free_episodes(state, plan) < config.group_size:
+        return None
+    if len(state.queue) >= config.queue_items:
+        return None
+    ahead = len(state.filling) + len(state.queue) - state.doomed
+    batch = state.next_batch + ahead // config.items_per_batch
+    if not state.batch_reached(batch):
+        return None
+    if 0 < config.max_staleness_steps < batch - 1 - state.published:
+        return None
+    domain = plan.mix.next(state.waiting_domains())
+    if domain is None:
+        return None
+    return AdmitItem(next(iter(state.waiting[domain])), state.tail, state.now_s + config.deadline_s)
