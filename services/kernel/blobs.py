@@ -106,7 +106,9 @@ class Blobs:
     async def delete(self, uri: str) -> tuple[int, int]:
         """Free one blob, or everything under a folder's uri: number of objects and bytes freed (0, 0 on a repeat)."""
         key = self._key(uri)
-        found = [item for batch in await asyncio.to_thread(lambda: list(obstore.list(self._store, key))) for item in batch]
+        found = [
+            item for batch in await asyncio.to_thread(lambda: list(obstore.list(self._store, key))) for item in batch
+        ]
         if not found and await self.exists(BlobRef(uri=uri)):
             found = [await obstore.head_async(self._store, key)]
         # The manifest goes first: a folder half freed is a folder that isn't there.

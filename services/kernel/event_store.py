@@ -100,7 +100,7 @@ class EventStore:
         trackings = [Tracking(f"{item.consumer}|{item.stream}", item.version) for item in seen]
         if events or trackings:
             await self._call(partial(self._append, writes, events, trackings))
-        for subscriber in self._subscribers:
+        for subscriber in self._subscribers if events else ():
             subscriber.set()
         return events
 
@@ -167,9 +167,7 @@ class EventStore:
 
     async def notifications(self, after: int, limit: int) -> list[tuple[int, Event]]:
         """All events of the store in the order of their commits, each with its (growing, not contiguous) number."""
-        rows = await self._call(
-            partial(self._recorder.select_notifications, after, limit, inclusive_of_start=False)
-        )
+        rows = await self._call(partial(self._recorder.select_notifications, after, limit, inclusive_of_start=False))
         return [(r.id, from_state(str(r.originator_id), r.originator_version, r.topic, r.state)) for r in rows]
 
     def subscribe(self) -> asyncio.Event:

@@ -34,7 +34,7 @@ class Inbox:
                 return
             writes = await handler(fresh)
             try:
-                await self._store.append([_caused(write, fresh) for write in writes], seen=seen)
+                await self._store.append([caused(write, fresh) for write in writes], seen=seen)
                 return
             except Conflict:
                 continue
@@ -53,7 +53,8 @@ class Inbox:
         return fresh, [Seen(self._consumer, name, at[name]) for name in dict.fromkeys(e.stream for e in fresh)]
 
 
-def _caused(write: Write, events: Sequence[Event]) -> Write:
+def caused(write: Write, events: Sequence[Event]) -> Write:
+    """A write with its cause, taken from the events it was decided on."""
     # Of a mixed batch, the event about the same thing is the cause; else the last one, for want of a better.
     if isinstance(write, CausedWrite):
         return write

@@ -39,7 +39,11 @@ def configure(service: str, level: str = "INFO", json: bool = False) -> None:
     ]
     last = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            *shared,
+            structlog.processors.format_exc_info,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.stdlib.LoggerFactory(),
     )

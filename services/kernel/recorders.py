@@ -46,7 +46,9 @@ class PostgresRecorder(PostgresProcessRecorder):
             self._insert_tracking(curs, tracking)
 
     def select_streams(self, prefix: str) -> list[str]:
-        statement = SQL("SELECT originator_id AS name FROM {}.stored_events WHERE originator_version = 1 AND starts_with(originator_id, %s)")
+        statement = SQL(
+            "SELECT originator_id AS name FROM {}.stored_events WHERE originator_version = 1 AND starts_with(originator_id, %s)"
+        )
         with self.datastore.transaction(commit=False) as cursor:
             cursor.execute(statement.format(Identifier(self.datastore.schema)), (prefix,))
             return sorted(row["name"] for row in cursor.fetchall())
@@ -84,7 +86,9 @@ def open_postgres(url: str) -> PostgresRecorder:
     schema = parse_qs(parts.query).get("schema", ["public"])[0]
     name = parts.path.strip("/")
     if not parts.hostname or not name:
-        raise InvalidInput("store_url", parts._replace(netloc="***").geturl(), "postgresql://user:password@host:port/database")
+        raise InvalidInput(
+            "store_url", parts._replace(netloc="***").geturl(), "postgresql://user:password@host:port/database"
+        )
     user, password, port = unquote(parts.username or ""), unquote(parts.password or ""), parts.port or 5432
     with psycopg.connect(dbname=name, host=parts.hostname, port=port, user=user, password=password) as connection:
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('forgerl.schema'))")
@@ -146,8 +150,12 @@ class AdvisoryLease:
             if self._connection is not None:
                 self._connection.execute("SELECT 1")
                 return True
-            connection = psycopg.connect(autocommit=True, **{k: v for k, v in self._datastore.pool.kwargs.items() if k != "row_factory"})
-            row = connection.execute("SELECT pg_try_advisory_lock(hashtext(%s))", (f"{self._datastore.schema}.{self._name}",)).fetchone()
+            connection = psycopg.connect(
+                autocommit=True, **{k: v for k, v in self._datastore.pool.kwargs.items() if k != "row_factory"}
+            )
+            row = connection.execute(
+                "SELECT pg_try_advisory_lock(hashtext(%s))", (f"{self._datastore.schema}.{self._name}",)
+            ).fetchone()
             if row and row[0]:
                 self._connection = connection
                 return True

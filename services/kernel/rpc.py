@@ -124,10 +124,18 @@ class _Door(grpc.aio.ServerInterceptor):
             return _refusing(handler)
         if handler.response_streaming:
             wrapped = _guard_stream(handler.unary_stream or handler.stream_stream)
-            make = grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
         else:
             wrapped = _guard_unary(handler.unary_unary or handler.stream_unary)
-            make = grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
+            make = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
         return make(wrapped, handler.request_deserializer, handler.response_serializer)
 
 
@@ -139,15 +147,23 @@ def _refusing(handler: Any) -> Any:
         await refuse(_, call)
         yield
 
-    kind = ("stream" if handler.request_streaming else "unary") + ("_stream" if handler.response_streaming else "_unary")
+    kind = ("stream" if handler.request_streaming else "unary") + (
+        "_stream" if handler.response_streaming else "_unary"
+    )
     make = getattr(grpc, f"{kind}_rpc_method_handler")
-    return make(refuse_stream if handler.response_streaming else refuse, handler.request_deserializer, handler.response_serializer)
+    return make(
+        refuse_stream if handler.response_streaming else refuse,
+        handler.request_deserializer,
+        handler.response_serializer,
+    )
 
 
 async def _abort(call: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
     if not isinstance(error, ForgeError):
         get_logger().exception("rpc.failed", error=repr(error))
-    await call.abort(grpc_status(error), error.message if isinstance(error, ForgeError) else f"internal: {type(error).__name__}")
+    await call.abort(
+        grpc_status(error), error.message if isinstance(error, ForgeError) else f"internal: {type(error).__name__}"
+    )
 
 
 def _guard_unary(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -13,6 +13,7 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.kernel.errors import InvalidInput
+from services.kernel.topics import BrokerSettings
 
 # Addresses of services are given to everyone, so they may stand under the prefix of a service that doesn't read them.
 _PEER_SUFFIXES = ("_ADDRESS", "_URL")
@@ -71,8 +72,16 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _under_data_dir(cls, value: str, info: ValidationInfo) -> str:
         folder = info.data.get("data_dir", Path())
-        local = f"sqlite:///{folder}/stores/{cls.service()}.db" if info.field_name == "store_url" else f"file://{folder}/blobs"
+        local = (
+            f"sqlite:///{folder}/stores/{cls.service()}.db"
+            if info.field_name == "store_url"
+            else f"file://{folder}/blobs"
+        )
         return value or local
+
+    def broker(self) -> BrokerSettings:
+        """The broker as the kernel wants it described."""
+        return BrokerSettings(self.kafka_url, self.kafka_replication)
 
     def describe(self) -> dict[str, Any]:
         """All settings as resolved, fit for a log: secrets and passwords in URLs are masked."""

@@ -96,9 +96,13 @@ class Telemetry:
         """Begin to export, and become the process's global provider. `workflows`: safe for replay (Temporal workers)."""
         processors = SynchronousMultiSpanProcessor()
         file = settings.data_dir / "traces" / f"{service}-{os.getpid()}.jsonl"
-        processors.add_span_processor(BatchSpanProcessor(JsonLines(file, service), schedule_delay_millis=_EXPORT_EVERY_MS))
+        processors.add_span_processor(
+            BatchSpanProcessor(JsonLines(file, service), schedule_delay_millis=_EXPORT_EVERY_MS)
+        )
         if settings.otlp_endpoint:
-            exporter = OTLPSpanExporter(endpoint=settings.otlp_endpoint, insecure=settings.otlp_endpoint.startswith("http:"))
+            exporter = OTLPSpanExporter(
+                endpoint=settings.otlp_endpoint, insecure=settings.otlp_endpoint.startswith("http:")
+            )
             processors.add_span_processor(BatchSpanProcessor(exporter))
         resource = Resource.create({"service.name": f"forgerl-{service}", "service.instance.id": settings.instance})
         if workflows:

@@ -21,7 +21,9 @@ async def connect_temporal(address: str, namespace: str, telemetry: Telemetry, *
     try:
         async for attempt in stamina.retry_context(on=RuntimeError, timeout=deadline_s, attempts=None, wait_max=2.0):
             with attempt:
-                return await asyncio.wait_for(Client.connect(address, namespace=namespace, plugins=plugins), timeout=10.0)
+                return await asyncio.wait_for(
+                    Client.connect(address, namespace=namespace, plugins=plugins), timeout=10.0
+                )
     except (RuntimeError, TimeoutError) as error:
         raise Transient(f"temporal at {address}: {error}") from error
     raise Transient(f"temporal at {address}: no connection within {deadline_s} s")

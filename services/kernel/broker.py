@@ -1,0 +1,157 @@
+"""Consuming and signalling over Kafka, with the policy that holds everywhere: earliest, ack after success, no guessing.
+
+Refuses auto-created topics, decoded bodies, and to end because the broker is away.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from faststream.kafka import KafkaBroker
+from faststream.middlewares import AckPolicy
+from google.protobuf.message import Message
+
+from services.kernel.catalogue import Catalogue
+from services.kernel.dead_letters import bury
+from services.kernel.delivery import Delivery, Record
+from services.kernel.envelope import Cause, Event, from_record, to_headers, type_name
+from services.kernel.errors import Permanent, Transient
+from services.kernel.event_store import EventStore
+from services.kernel.inbox import Handler, Inbox
+from services.kernel.logs import get_logger
+from services.kernel.telemetry import current_traceparent
+from services.kernel.topics import BrokerSettings, TopicPlan, ensure_topics
+
+_SIGNAL_RETENTION_MS = 600_000
+_SIGNAL_S = 2.0
+_CONSUMER = {
+    "batch": True, "no_reply": True, "fetch_max_wait_ms": 500, "max_partition_fetch_bytes": 16 * 1024 * 1024,
+    "session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000,
+}  # fmt: skip
+
+
+class _Consumer(AIOKafkaConsumer):
+    """Answers only when it has records: FastStream would sleep after every empty answer, and 5 s after an error."""
+
+    async def getmany(self, *partitions: Any, timeout_ms: int = 0, max_records: int | None = None) -> Any:
+        while True:
+            try:
+                if records := await super().getmany(*partitions, timeout_ms=60_000, max_records=max_records):
+                    return records
+            except KafkaError as error:
+                get_logger().warning("consumer.interrupted", error=repr(error))
+                await asyncio.sleep(_SIGNAL_S)
+
+
+async def _parse(records: Any, original: Callable[[Any], Awaitable[Any]]) -> Any:
+    # FastStream's parser dies of a header that isn't UTF-8, before anything could dead-letter the record.
+    message = await original(tuple(replace(record, headers=()) for record in records))
+    message.raw_message = records
+    return message
+
+
+async def _keep_raw(message: Any) -> Any:
+    return message.raw_message
+
+
+class Broker:
+    """A part: every subscription of one process, and its signals."""
+
+    def __init__(self, settings: BrokerSettings, catalogue: Catalogue, store: EventStore | None = None) -> None:
+        self._settings, self._catalogue, self._store = settings, catalogue, store
+        self._app = KafkaBroker(
+            settings.url, ack_policy=AckPolicy.NACK_ON_ERROR, apply_types=False, parser=_parse, decoder=_keep_raw,
+            consumer_only=True, allow_auto_create_topics=False, logger=None, metadata_max_age_ms=1_000,
+        )  # fmt: skip
+        self._producer: AIOKafkaProducer | None = None
+        self._groups: list[str] = []
+        self._signals = 0
+        self._ready = asyncio.Event()
+
+    def subscribe(self, topics: Sequence[str], *, service: str, handler: Handler, max_batch: int = 100) -> None:
+        """Handle every event of `topics` once, in order within a stream. Call before `run`."""
+        if self._store is None:
+            raise Permanent("a subscription needs an event store for its inbox")
+        self._groups.append(service)
+        group = service if self._groups.count(service) == 1 else f"{service}-{self._groups.count(service)}"
+        delivery = Delivery(Inbox(self._store, group), handler, partial(self._bury, group), self._settings)
+        subscriber = self._app.subscriber(
+            *topics, group_id=group, auto_offset_reset="earliest", max_records=max_batch, **_CONSUMER
+        )
+        subscriber(delivery.deliver)
+
+    def listen(self, topic: str, callback: Callable[[Event], Awaitable[None]]) -> None:
+        """Hear the signals of a lossy topic from now on; a callback that fails loses that signal. Call before `run`."""
+
+        async def hear(records: Sequence[Record]) -> None:
+            for record in records:
+                try:
+                    await callback(from_record(record.headers, record.value or b""))
+                except Exception as error:
+                    get_logger().warning("signal.lost", topic=topic, error=repr(error))
+
+        subscriber = self._app.subscriber(
+            topic, auto_offset_reset="latest", ack_policy=AckPolicy.ACK_FIRST, **_CONSUMER
+        )
+        subscriber(hear)
+
+    async def signal(self, message: Message) -> None:
+        """Publish to a lossy topic, or lose it when the broker is away."""
+        topic = self._catalogue.topic_of(type_name(message))
+        if topic is None or not self._catalogue.is_lossy(topic):
+            raise Permanent(f"{type_name(message)} is not a signal")
+        self._signals += 1
+        cause = Cause("", "", current_traceparent())
+        event = Event(self._catalogue.stream_of(message), self._signals, datetime.now(UTC), message, cause)
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(_SIGNAL_S):
+                producer = await self._connected()
+                await producer.send(
+                    topic, message.SerializeToString(), key=event.key.encode(), headers=to_headers(event)
+                )
+
+    async def ready(self) -> None:
+        """Wait until everything is subscribed."""
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        """Consume until cancelled; wait for the broker as long as it takes."""
+        try:
+            while not self._ready.is_set():
+                try:
+                    await self._start()
+                except (KafkaError, Transient, OSError) as error:
+                    get_logger().warning("broker.awaited", url=self._settings.url, error=str(error))
+                    await self._app.stop()
+                    await asyncio.sleep(0.5)
+            await asyncio.Event().wait()
+        finally:
+            await self._app.stop()
+            if self._producer is not None:
+                await self._producer.stop()
+
+    async def _start(self) -> None:
+        lossy = [topic.name for topic in self._catalogue.topics() if topic.lossy]
+        plans = [TopicPlan(name, partitions=1, retention_ms=_SIGNAL_RETENTION_MS) for name in lossy]
+        await ensure_topics(self._settings, plans)
+        await self._app.connect()
+        config = self._app.config.broker_config
+        config.builder = partial(_Consumer, **config.builder.keywords)
+        await self._app.start()
+        self._ready.set()
+
+    async def _connected(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            producer = AIOKafkaProducer(bootstrap_servers=self._settings.url, acks="all", metadata_max_age_ms=5_000)
+            await producer.start()
+            self._producer = producer
+        return self._producer
+
+    async def _bury(self, consumer: str, record: Record, error: Exception) -> None:
+        await bury(self._settings, await self._connected(), consumer, record, error)
