@@ -45,12 +45,18 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeStart:
-    """The workflow's input. `patience_s`: how long failing infrastructure is borne before the episode is given up."""
+    """The workflow's input. `patience_s`: how long failing infrastructure is borne before the episode is given up.
+
+    The last three say why it runs: the admission's correlation id, its event id and W3C traceparent.
+    """
 
     episode_id: str
     run_id: str
     call_timeout_s: float
     patience_s: float
+    correlation_id: str = ""
+    causation_id: str = ""
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

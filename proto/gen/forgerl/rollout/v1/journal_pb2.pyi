@@ -1,0 +1,25 @@
+from forgerl.common.v1 import blob_pb2 as _blob_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ToolsAnswered(_message.Message):
+    __slots__ = ("episode_id", "turn", "messages_json", "messages", "agent_s", "tool_calls", "failed_tool_calls")
+    EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_JSON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    AGENT_S_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    episode_id: str
+    turn: int
+    messages_json: str
+    messages: _blob_pb2.BlobRef
+    agent_s: float
+    tool_calls: int
+    failed_tool_calls: int
+    def __init__(self, episode_id: _Optional[str] = ..., turn: _Optional[int] = ..., messages_json: _Optional[str] = ..., messages: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., agent_s: _Optional[float] = ..., tool_calls: _Optional[int] = ..., failed_tool_calls: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,44 @@
+"""The Temporal worker, as a part of the process. It refuses to run workflow code outside the SDK's sandbox."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from services.rollout.entrypoints.activities import EpisodeActivities
+from services.rollout.entrypoints.workflow import EpisodeWorkflow
+
+DRAIN_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeWorker:
+    """Runs at most `episodes` episodes at a time; an episode holds a task slot while it runs."""
+
+    client: Client
+    task_queue: str
+    activities: EpisodeActivities
+    episodes: int
+
+    def build(self) -> Worker:
+        """The SDK's worker."""
+        # Our modules hold no state and are shared with the sandbox: importing them for every episode is most of its cost.
+        restrictions = SandboxRestrictions.default.with_passthrough_modules("services", "forgerl")
+        return Worker(
+            self.client,
+            task_queue=self.task_queue,
+            workflows=[EpisodeWorkflow],
+            activities=self.activities.all(),
+            workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+            max_cached_workflows=max(self.episodes, 100) * 2,
+            max_concurrent_workflow_tasks=self.episodes,
+            max_concurrent_local_activities=self.episodes,
+            max_concurrent_activities=self.episodes,
+            graceful_shutdown_timeout=timedelta(seconds=DRAIN_S),
+        )
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self.build().run()

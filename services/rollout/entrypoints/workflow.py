@@ -1,0 +1,133 @@
+"""The workflow of one episode: it survives whatever runs it, and comes to exactly one recorded end.
+
+Deterministic: it imports its domain and temporalio, nothing else, and does everything that has effects by activities.
+The steps are local activities: a whole episode then costs the Temporal server one or two tasks. A black box, which runs
+for minutes in a process of its own, is an ordinary activity with heartbeats.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from services.rollout.domain.episode import (
+        PROGRAM,
+        Ending,
+        EpisodePlan,
+        EpisodeStart,
+        Outcome,
+        ProgramRequest,
+        Tally,
+        Text,
+        TurnRequest,
+        TurnServed,
+        ending_after,
+        gave_up,
+    )
+
+OPEN_EPISODE = "open_episode"
+SERVE_TURN = "serve_turn"
+RUN_PROGRAM = "run_program"
+RECORD_END = "record_end"
+
+# By class name, since that is how an error crosses from an activity: these fail again however often they're tried.
+NEVER_AGAIN = ("Permanent", "InvalidInput", "NotFound", "Refused", "Unauthenticated")
+HEARTBEAT_TIMEOUT_S = 10.0
+RECORDING_TIMEOUT_S = 30.0
+LONGEST_PROGRAM_S = 86_400.0
+R = TypeVar("R")
+
+
+@workflow.defn
+class EpisodeWorkflow:
+    """Opens an episode, lets its agent run, records how it ended. Its id is the episode's."""
+
+    @workflow.run
+    async def run(self, start: EpisodeStart) -> int:
+        """Returns the Outcome."""
+        try:
+            ending = await self._agent(start)
+        except BaseException as error:
+            if is_cancelled_exception(error):
+                ending = gave_up(start, Outcome.CANCELLED, "called off")
+            elif isinstance(error, ActivityError):
+                ending = gave_up(start, Outcome.INFRA, root_of(error))
+            else:
+                raise
+        await self._record(start, ending)
+        return ending.outcome
+
+    async def _agent(self, start: EpisodeStart) -> Ending:
+        plan = await local(OPEN_EPISODE, [start], EpisodePlan, start.patience_s, RECORDING_TIMEOUT_S)
+        if plan.style == PROGRAM:
+            return await self._program(start, plan)
+        said: list[Text] = []
+        tally = Tally()
+        for turn in range(plan.max_turns):
+            left_s = plan.agent_timeout_s - tally.agent_s
+            request = TurnRequest(
+                start.episode_id, turn, turn + 1 == plan.max_turns, said, left_s, start.call_timeout_s
+            )
+            attempt_s = start.call_timeout_s + min(left_s, LONGEST_PROGRAM_S)
+            served = await local(SERVE_TURN, [request], TurnServed, start.patience_s + attempt_s, attempt_s)
+            tally = tally.plus(served)
+            ending = ending_after(plan, start, tally, served)
+            if ending is not None:
+                return ending
+            said.append(served.messages)
+        return gave_up(start, Outcome.INFRA, "a last turn without an end")
+
+    async def _program(self, start: EpisodeStart, plan: EpisodePlan) -> Ending:
+        longest_s = min(plan.agent_timeout_s, LONGEST_PROGRAM_S)
+        return await workflow.execute_activity(
+            RUN_PROGRAM,
+            ProgramRequest(start.episode_id, plan.agent, plan.agent_timeout_s),
+            result_type=Ending,
+            heartbeat_timeout=timedelta(seconds=HEARTBEAT_TIMEOUT_S),
+            # Queueing in this system isn't the agent's time, so the activity outlasts the agent's own budget.
+            schedule_to_close_timeout=timedelta(seconds=2 * (longest_s + start.patience_s)),
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            retry_policy=retries(),
+        )
+
+    async def _record(self, start: EpisodeStart, ending: Ending) -> None:
+        await workflow.execute_local_activity(
+            RECORD_END,
+            args=[start, ending],
+            start_to_close_timeout=timedelta(seconds=RECORDING_TIMEOUT_S),
+            retry_policy=retries(),
+        )
+
+
+async def local(
+    name: str, arguments: Sequence[object], result: type[R], patience_s: float, attempt_s: float
+) -> R:
+    """A local activity that is tried for `patience_s`, `attempt_s` an attempt."""
+    return await workflow.execute_local_activity(
+        name,
+        args=arguments,
+        result_type=result,
+        schedule_to_close_timeout=timedelta(seconds=patience_s),
+        start_to_close_timeout=timedelta(seconds=min(attempt_s, patience_s)),
+        retry_policy=retries(),
+    )
+
+
+def retries() -> RetryPolicy:
+    """Again with backoff, for as long as the activity's timeout allows."""
+    return RetryPolicy(
+        initial_interval=timedelta(milliseconds=200),
+        maximum_interval=timedelta(seconds=10),
+        non_retryable_error_types=list(NEVER_AGAIN),
+    )
+
+
+def root_of(error: BaseException) -> str:
+    """The innermost failure's line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{getattr(error, 'type', None) or type(error).__name__}: {error}"
