@@ -1,0 +1,244 @@
+"""The trainer's use cases: take a run, train a batch exactly once, free a run; and what can be asked of it.
+
+Exactly once: the checkpoint is durable before one transaction appends StepCompleted and PolicyPublished and marks the
+batch as seen; old folders go only once later events are committed. It refuses a batch out of turn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from forgerl.common.v1.blob_pb2 import BlobRef
+from forgerl.events.v1.gateway_pb2 import RunCreated, RunRemoved
+from forgerl.events.v1.scheduler_pb2 import BatchAssembled
+from forgerl.events.v1.trainer_pb2 import PolicyPublished, StepCompleted, StepFailed
+from forgerl.scheduler.v1.manifest_pb2 import BatchManifest
+from forgerl.trainer.v1.report_pb2 import EpisodeReport, StepReport
+from forgerl.trainer.v1.run_record_pb2 import RunFreed, RunTaken
+from google.protobuf.message import Message
+from opentelemetry import trace
+
+from services.kernel.blobs import Blobs
+from services.kernel.clock import Clock
+from services.kernel.envelope import Event
+from services.kernel.errors import Transient
+from services.kernel.event_store import EventStore, Write
+from services.kernel.logs import get_logger
+from services.kernel.telemetry import link, use_parent
+from services.trainer.domain.metrics import staleness_steps, yield_metrics
+from services.trainer.domain.refusal import StepRefused
+from services.trainer.domain.run_state import RunState, fold, freed_policies, kept_checkpoints
+from services.trainer.domain.training_yield import StepPoint, measure
+from services.trainer.ports import Checkpoints, Curves
+from services.trainer.training import POLICY_ROOT, BatchReader, TrainedStep, Training
+
+REPORT_MEDIA_TYPE = "application/x-protobuf"
+LINKS_AT_MOST = 1024
+
+
+class Runs:
+    """Reads what the trainer's events say of a run."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+
+    async def load(self, run_id: str) -> RunState:
+        """The run's state; an unknown run has no spec."""
+        records = await self._store.read(record_stream(run_id))
+        published = await self._store.read(policy_stream(run_id))
+        return fold(run_id, [event.message for event in records], [event.message for event in published])
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What steps are timed by, and the bound of J's first condition."""
+
+    clock: Clock
+    noise_bound: float
+
+
+class Trainer:
+    """Handles events, one at a time."""
+
+    def __init__(
+        self, runs: Runs, training: Training, batches: BatchReader, keeping: "Keeping", meter: "Meter"
+    ) -> None:
+        self._runs = runs
+        self._training = training
+        self._batches = batches
+        self._keeping = keeping
+        self._clock = meter.clock
+        self._noise_bound = meter.noise_bound
+        self._tracer = trace.get_tracer("forgerl.trainer")
+
+    async def handle(self, events: Sequence[Event]) -> Sequence[Write]:
+        """The writes that answer the events. Raises Transient when a run is not known yet."""
+        writes: list[Write] = []
+        for event in events:
+            match event.message:
+                case RunCreated() as created:
+                    writes += await self._take(created)
+                case BatchAssembled() as assembled:
+                    writes += await self._train(assembled, event.cause.traceparent)
+                case RunRemoved() as removed:
+                    writes += await self._free(removed.run_id)
+                case _:
+                    pass
+        return writes
+
+    async def _take(self, created: RunCreated) -> list[Write]:
+        run_id = created.run_id
+        state = await self._runs.load(run_id)
+        if state.spec is not None:
+            return []
+        taken = Write(record_stream(run_id), state.record_version, (RunTaken(run_id=run_id, spec=created.spec),))
+        try:
+            policy = await self._training.first_policy(run_id, created.spec)
+        except StepRefused as refused:
+            return [taken, self._failed(state, 0, refused)]
+        published = PolicyPublished(run_id=run_id, step=0, digest=policy.digest, uri=policy.uri)
+        published.published_at.FromDatetime(self._clock.now())
+        get_logger().info("policy.published", run_id=run_id, step=0, digest=policy.digest)
+        return [taken, Write(policy_stream(run_id), state.policy_version, (published,))]
+
+    async def _train(self, assembled: BatchAssembled, traceparent: str) -> list[Write]:
+        run_id = assembled.run_id
+        state = await self._runs.load(run_id)
+        if state.spec is None:
+            raise Transient(f"run {run_id}: a batch came before the run")
+        if state.freed or state.failure or assembled.batch <= state.step:
+            get_logger().info("batch.ignored", run_id=run_id, batch=assembled.batch, failure=state.failure)
+            return []
+        if assembled.batch != state.step + 1:
+            raise Transient(f"run {run_id}: batch {assembled.batch} came, {state.step + 1} is missing")
+        await self._keeping.clean(state)
+        try:
+            manifest = await self._batches.manifest(assembled.manifest)
+            messages = await self._step(state, manifest, traceparent)
+        except StepRefused as refused:
+            return [self._failed(state, assembled.batch, refused)]
+        return [Write(policy_stream(run_id), state.policy_version, messages)]
+
+    async def _step(self, state: RunState, manifest: BatchManifest, traceparent: str) -> tuple[Message, ...]:
+        links = [link(episode.traceparent) for item in manifest.items for episode in item.episodes]
+        with (
+            use_parent(traceparent),
+            self._tracer.start_as_current_span(
+                "optimiser.step", links=[known for known in links if known][:LINKS_AT_MOST]
+            ) as span,
+        ):
+            span.set_attributes({"run_id": state.run_id, "step": state.step + 1})
+            started_s = self._clock.monotonic()
+            trained = await self._training.step(state, await self._batches.groups(manifest))
+            trained.metrics["step_s"] = self._clock.monotonic() - started_s
+            return await self._tell(state, trained)
+
+    async def _tell(self, state: RunState, trained: TrainedStep) -> tuple[Message, ...]:
+        number, now = state.step + 1, self._clock.now()
+        completed = StepCompleted(
+            run_id=state.run_id,
+            step=number,
+            checkpoint_uri=trained.checkpoint.uri,
+            checkpoint_sha256=trained.checkpoint.sha256,
+            trained_tokens=trained.stats.tokens,
+            metrics=trained.metrics,
+        )
+        completed.completed_at.FromDatetime(now)
+        completed.metrics.update(yield_metrics(measure(step_points(state, completed), self._noise_bound)))
+        completed.report.CopyFrom(await self._keeping.report(state, trained, dict(completed.metrics)))
+        published = PolicyPublished(
+            run_id=state.run_id, step=number, digest=trained.policy.digest, uri=trained.policy.uri
+        )
+        published.published_at.FromDatetime(now)
+        await self._keeping.curves(state, completed)
+        reward = round(trained.metrics["reward_mean"], 4)
+        get_logger().info("step.completed", run_id=state.run_id, step=number, reward_mean=reward)
+        return (completed, published)
+
+    async def _free(self, run_id: str) -> list[Write]:
+        state = await self._runs.load(run_id)
+        if state.spec is None or state.freed:
+            return []
+        freed_bytes = await self._keeping.free(state)
+        return [Write(record_stream(run_id), state.record_version, (RunFreed(run_id=run_id, freed_bytes=freed_bytes),))]
+
+    def _failed(self, state: RunState, step: int, refused: StepRefused) -> Write:
+        get_logger().error("step.failed", run_id=state.run_id, step=step, detail=refused.detail)
+        failed = StepFailed(run_id=state.run_id, step=step, detail=refused.detail)
+        return Write(policy_stream(state.run_id), state.policy_version, (failed,))
+
+
+class Keeping:
+    """What the trainer keeps beside its events: reports, curves, and folders until they are old."""
+
+    def __init__(self, training: Training, checkpoints: Checkpoints, blobs: Blobs, curves: Curves) -> None:
+        self._training = training
+        self._checkpoints = checkpoints
+        self._blobs = blobs
+        self._curves = curves
+
+    async def clean(self, state: RunState) -> None:
+        """Remove checkpoints and policies that committed events have left behind, and workspaces of lost attempts."""
+        keep = kept_checkpoints(state)
+        await self._training.compute(partial(self._checkpoints.keep_only, state.run_id, keep))
+        for policy in freed_policies(state):
+            await self._blobs.delete(policy.uri)
+
+    async def report(self, state: RunState, trained: TrainedStep, metrics: dict[str, float]) -> BlobRef:
+        """Put what was done with each episode into the blob store."""
+        report = StepReport(run_id=state.run_id, step=state.step + 1, metrics=metrics)
+        for plan in trained.plans:
+            report.episodes.append(
+                EpisodeReport(
+                    episode_id=plan.episode.episode_id,
+                    trained=plan.trained,
+                    why_not=plan.why_not,
+                    total_reward=plan.total_reward,
+                    mean_advantage=plan.mean_advantage,
+                    trained_tokens=plan.trained_tokens,
+                    turn_advantages=plan.turn_advantages,
+                    staleness_steps=staleness_steps(plan, state.step),
+                )
+            )
+        return await self._blobs.put(report.SerializeToString(deterministic=True), REPORT_MEDIA_TYPE)
+
+    async def curves(self, state: RunState, completed: StepCompleted) -> None:
+        """Write the run's curves with the new step."""
+        steps = [(int(step.step), dict(step.metrics)) for step in (*state.steps, completed)]
+        await self._training.compute(partial(self._curves.record, state.run_id, steps))
+
+    async def free(self, state: RunState) -> int:
+        """Remove everything of a run; returns the bytes freed."""
+        freed = await self._training.compute(partial(self._checkpoints.keep_only, state.run_id, set()))
+        if state.policies:
+            root = state.policies[0].uri.rsplit("/", 1)[0]
+            assert root.endswith(f"{POLICY_ROOT}/{state.run_id}")
+            freed += (await self._blobs.delete(root))[1]
+        for step in state.steps:
+            freed += (await self._blobs.delete(step.report.uri))[1]
+        await self._training.compute(partial(self._curves.forget, state.run_id))
+        return freed
+
+
+def step_points(state: RunState, newest: StepCompleted) -> list[StepPoint]:
+    """The run's steps as J sees them; time counts from the first policy's publication."""
+    start_s = state.started_at.timestamp() if state.started_at else 0.0
+    return [
+        StepPoint(
+            step.metrics["reward_mean"],
+            step.trained_tokens,
+            step.completed_at.ToDatetime().timestamp() - start_s,
+            step.metrics["grad_noise"],
+        )
+        for step in (*state.steps, newest)
+    ]
+
+
+def record_stream(run_id: str) -> str:
+    """The private stream of a run."""
+    return f"trainer.run/{run_id}"
+
+
+def policy_stream(run_id: str) -> str:
+    """The published stream of a run."""
+    return f"trainer.policy/{run_id}"

@@ -1,0 +1,53 @@
+"""What a batch's forward and backward pass showed, and whether a step may be taken on it.
+
+It refuses numbers that aren't finite, and a batch that the trainer and the engine see too differently: a loss without
+a trust region can collapse on it.
+"""
+
+import math
+from dataclasses import dataclass
+
+from services.trainer.domain.refusal import StepRefused
+
+STALE_ALLOWANCE = 10.0
+"""Tokens sampled from older weights differ by what training changed too, so the limit is this much wider for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStats:
+    """Over a batch's trained tokens. `fresh`: tokens sampled from exactly the weights that are being trained.
+
+    `mismatch_kl`: mean of the k3 estimate exp(d) - 1 - d, d = trainer's log-probability - engine's (Schulman 2020).
+    `grad_noise`: |g1 - g2|^2 / |g1 + g2|^2 for the gradients of the batch's halves; 1 is expected of pure noise.
+    """
+
+    tokens: int
+    fresh_tokens: int
+    loss: float
+    entropy: float
+    ratio_mean: float
+    ratio_max: float
+    clip_share: float
+    mismatch_kl: float
+    logprob_diff_mean: float
+    fresh_diff_mean: float
+    fresh_diff_max: float
+    grad_noise: float
+
+
+def check_mismatch(stats: BatchStats, limit: float) -> None:
+    """Raise StepRefused when engine and trainer disagree by more than `limit` nats a token on average; 0 = no guard."""
+    if not math.isfinite(stats.loss):
+        raise StepRefused("loss is not finite")
+    if limit <= 0:
+        return
+    if stats.fresh_tokens and stats.fresh_diff_mean > limit:
+        raise StepRefused(
+            f"mismatch guard: mean |log-probability difference| of engine and trainer is {stats.fresh_diff_mean:.3g} "
+            f"over {stats.fresh_tokens} tokens of the same weights; allowed {limit:g}"
+        )
+    if stats.logprob_diff_mean > limit * STALE_ALLOWANCE:
+        raise StepRefused(
+            f"mismatch guard: mean |log-probability difference| of sampling and trained weights is "
+            f"{stats.logprob_diff_mean:.3g} over {stats.tokens} tokens; allowed {limit * STALE_ALLOWANCE:g}"
+        )

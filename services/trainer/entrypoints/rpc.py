@@ -1,0 +1,73 @@
+"""PolicyService: policies, metrics, and log-probabilities to compare with an engine's. It refuses to change anything."""
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import grpc
+from forgerl.trainer.v1 import policy_service_pb2 as pb
+from forgerl.trainer.v1.policy_service_pb2_grpc import PolicyServiceServicer
+
+from services.kernel.blobs import Blobs
+from services.kernel.errors import InvalidInput, NotFound
+from services.trainer.application import Runs
+from services.trainer.domain.refusal import StepRefused
+from services.trainer.domain.run_state import RunState, kept_policies
+from services.trainer.ports import Scorer
+from services.trainer.training import Training
+
+MAX_TOKENS = 65536
+Call = grpc.aio.ServicerContext
+
+
+class PolicyRpc(PolicyServiceServicer):
+    """Answers from the event store; scoring takes its turn behind a step that is being trained."""
+
+    def __init__(self, runs: Runs, training: Training, blobs: Blobs, scorer: Scorer) -> None:
+        self._runs = runs
+        self._training = training
+        self._blobs = blobs
+        self._scorer = scorer
+
+    async def ListPolicies(self, request: pb.ListPoliciesRequest, context: Call) -> pb.ListPoliciesResponse:
+        """Policies that can still be loaded: the first and the newest few."""
+        state = await self._known(request.run_id)
+        return pb.ListPoliciesResponse(
+            policies=[
+                pb.PolicyView(run_id=p.run_id, step=p.step, digest=p.digest, uri=p.uri, published_at=p.published_at)
+                for p in (() if state.freed else kept_policies(state))
+            ]
+        )
+
+    async def GetMetrics(self, request: pb.GetMetricsRequest, context: Call) -> pb.GetMetricsResponse:
+        """Metrics of every completed step."""
+        state = await self._known(request.run_id)
+        return pb.GetMetricsResponse(
+            steps=[
+                pb.StepMetrics(step=s.step, metrics=dict(s.metrics), completed_at=s.completed_at) for s in state.steps
+            ]
+        )
+
+    async def ScoreTokens(self, request: pb.ScoreTokensRequest, context: Call) -> pb.ScoreTokensResponse:
+        """Log-probabilities of tokens under a policy."""
+        state = await self._known(request.run_id)
+        if len(request.token_ids) > MAX_TOKENS:
+            raise InvalidInput("token_ids", f"{len(request.token_ids)} ids", f"at most {MAX_TOKENS}")
+        if not request.temperature >= 0:
+            raise InvalidInput("temperature", request.temperature, "at least 0 (0 stands for 1)")
+        policy = next((p for p in kept_policies(state) if p.step == request.policy_step and not state.freed), None)
+        if policy is None:
+            raise NotFound(f"run {request.run_id}: policy {request.policy_step} is not there (any more)")
+        to = Path(tempfile.gettempdir()) / f"forgerl-policy-{policy.digest[:16]}"
+        folder = await self._blobs.fetch_folder(policy.uri, to)
+        work = partial(self._scorer.score, folder, list(request.token_ids), request.temperature or 1.0)
+        try:
+            return pb.ScoreTokensResponse(logprobs=await self._training.compute(work))
+        except StepRefused as refused:
+            raise NotFound(refused.detail) from refused
+
+    async def _known(self, run_id: str) -> RunState:
+        state = await self._runs.load(run_id)
+        if state.spec is None:
+            raise NotFound(f"run {run_id} is not known to the trainer")
+        return state

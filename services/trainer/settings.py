@@ -1,0 +1,16 @@
+"""What the trainer can be told by its environment: FORGERL_TRAINER_<FIELD>. It refuses what belongs to a run's spec."""
+
+from pydantic import Field
+
+from services.kernel.settings import ServiceSettings
+
+
+class Settings(ServiceSettings, env_prefix="FORGERL_TRAINER_"):
+    """Settings of the trainer."""
+
+    # gRPC address, host:port; loopback by default.
+    bind: str = "127.0.0.1:7404"
+    # Intra-op threads of torch; one leaves the other cores of a small machine to the engines.
+    threads: int = Field(default=1, ge=1)
+    # Bound of J's first condition: the mean of |g1-g2|^2/|g1+g2|^2 over the last steps; pure noise gives 1.
+    grad_noise_bound: float = Field(default=2.0, gt=0)
