@@ -95,15 +95,16 @@ def _submitted(state: State, plan: Plan, submitted: facts.Submitted, event_id: s
     group_id = submitted.group_id or submitted.episode_id
     refusal = _refusal(state, group_id, submitted.domain)
     if refusal:
+        if refusal == "run_ended" and group_id not in state.closed_groups:
+            _new_group(state, group_id, submitted.domain)
+            state.closed_groups.add(group_id)
         state.to_revoke.append((submitted.episode_id, refusal))
         return
     item = state.items.get(group_id)
     if item is None:
-        item = state.items[group_id] = Item(
-            group_id, submitted.domain, plan.config.group_size if submitted.group_id else 1
-        )
-        seen = state.tally.groups_by_domain
-        seen[item.domain] = seen.get(item.domain, 0) + 1
+        _new_group(state, group_id, submitted.domain)
+        size = plan.config.group_size if submitted.group_id else 1
+        item = state.items[group_id] = Item(group_id, submitted.domain, size)
     member.item = item
     item.members.append(member)
     if item.closed:
@@ -112,6 +113,13 @@ def _submitted(state: State, plan: Plan, submitted: facts.Submitted, event_id: s
             state.to_drop.append((group_id, doom_of(item, plan.config)))
         else:
             state.waiting[item.domain][group_id] = item
+
+
+def _new_group(state: State, group_id: str, domain: str) -> None:
+    """Clients number their groups by what was seen: one that came too late counts as well."""
+    if group_id not in state.items:
+        seen = state.tally.groups_by_domain
+        seen[domain] = seen.get(domain, 0) + 1
 
 
 def _refusal(state: State, group_id: str, domain: str) -> str:

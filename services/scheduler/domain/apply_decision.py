@@ -79,6 +79,7 @@ def _revoke(state: State, episode_id: str, reason: str) -> None:
 
 def _take(state: State, plan: Plan, decision: TakeItem) -> None:
     item = _leave_queue(state, plan, decision.position, dropped=False)
+    item.distance = decision.distance
     state.filling.append(item)
     state.tally.take(decision.distance, [decision.batch - 1 - m.first_policy_step for m in item.eligible])
     for member in item.members:
@@ -92,12 +93,11 @@ def _drop(state: State, plan: Plan, decision: DropItem) -> None:
     state.batch_events += 1
     if decision.position is not None and decision.position in state.queue:
         item = _leave_queue(state, plan, decision.position, dropped=True)
-    elif decision.group_id in state.items:
-        item = state.items.pop(decision.group_id)
-        state.waiting[item.domain].pop(item.group_id, None)
     else:
-        item = next(item for item in state.filling if item.group_id == decision.group_id)
-        state.filling.remove(item)
+        item = state.item_of(decision.group_id)
+        if state.items.pop(item.group_id, None) is None:
+            state.filling.remove(item)
+        state.waiting[item.domain].pop(item.group_id, None)
     state.closed_groups.add(item.group_id)
     for member in item.members:
         settle_member(state, member, member.ended_by or decision.reason)

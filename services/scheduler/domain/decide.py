@@ -52,8 +52,7 @@ def _drop_unqueued(state: State) -> Decision | None:
     if not state.to_drop:
         return None
     group_id, reason = state.to_drop[0]
-    item = state.items.get(group_id) or next(item for item in state.filling if item.group_id == group_id)
-    return DropItem(group_id, item.position, reason)
+    return DropItem(group_id, state.item_of(group_id).position, reason)
 
 
 def _free_episodes(state: State, plan: Plan) -> int:

@@ -54,7 +54,10 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A group; closed at `size` members. `doom` is why it will be dropped, known once every member is terminal."""
+    """A group; closed at `size` members. `doom` is why it will be dropped, known once every member is terminal.
+
+    `position` and `distance` (from the head, when taken) count items.
+    """
 
     group_id: str
     domain: str
@@ -63,6 +66,7 @@ class Item:
     terminal_members: int = 0
     position: int | None = None
     admitted_at_s: float = 0.0
+    distance: int = 0
     finished: bool = False
     doom: str = ""
 

@@ -23,10 +23,11 @@ def advance(state: State, taken: Input) -> Iterator[Decision]:
         apply_decision(state, decision)
 
 
-def fold(state: State, taken: Input, decisions: Iterable[Decision]) -> None:
-    """Take an input and the decisions that were recorded with it."""
+def fold(state: State, taken: Input, decisions: Iterable[Decision]) -> Iterator[Decision]:
+    """Take an input and the decisions recorded with it; like `advance`, but as it was then decided."""
     apply_fact(state, taken)
     for decision in decisions:
+        yield decision
         apply_decision(state, decision)
 
 

@@ -100,6 +100,10 @@ class State:
         """The unsettled episode of that id."""
         return self.members.get(episode_id) or self.evaluations.get(episode_id)
 
+    def item_of(self, group_id: str) -> Item:
+        """The group's item, not consumed yet or in the batch being filled. Raises StopIteration when there is none."""
+        return self.items.get(group_id) or next(item for item in self.filling if item.group_id == group_id)
+
     def waiting_domains(self) -> list[str]:
         """Domains with something to admit."""
         return [name for name, items in self.waiting.items() if items]

@@ -1,0 +1,222 @@
+"""The use cases: take inputs, tick, and look. One commit a batch of inputs; refuses to decide (domain/ does).
+
+Each run's state is kept in memory and checked against its stream before every use: the last entry that this
+process knows must be the last one recorded, or what came after it is folded in; anything else (another replica
+decided, a commit failed) throws the state away and folds the stream anew. So several replicas are safe, and one
+of them at a time is fast.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from services.kernel.clock import Clock
+from services.kernel.envelope import Cause
+from services.kernel.errors import Conflict, NotFound, Permanent, Transient
+from services.kernel.event_store import CausedWrite, Write
+from services.kernel.logs import get_logger
+from services.scheduler.domain.decisions import CloseBatch, Decision
+from services.scheduler.domain.facts import Input, RunRemoved, Ticked
+from services.scheduler.domain.ledger import Line, Story, touched_by_decision, touched_by_fact
+from services.scheduler.domain.queue import advance, fold
+from services.scheduler.domain.stalls import WARN_SHARE
+from services.scheduler.domain.state import State
+from services.scheduler.ports import Entry, Journal, Published, Publisher
+
+_COMMIT_WAIT_S = 2.0
+_TICK_ATTEMPTS = 10
+
+
+@dataclass(slots=True)
+class Desk:
+    """A run in memory: its state at `version`, the entry of that version, and which entries concern an episode."""
+
+    state: State = field(default_factory=State)
+    version: int = 0
+    last: Entry | None = None
+    concerning: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+
+    def note(self, episode_ids: Sequence[str]) -> None:
+        """The entry after `version` concerns these episodes."""
+        for episode_id in episode_ids:
+            versions = self.concerning.setdefault(episode_id, [])
+            if not versions or versions[-1] != self.version + 1:
+                versions.append(self.version + 1)
+
+    def close(self, entry: Entry) -> None:
+        """The entry after `version` is complete."""
+        self.version, self.last = self.version + 1, entry
+
+
+class Scheduler:
+    """All runs of a store."""
+
+    def __init__(self, journal: Journal, publisher: Publisher, clock: Clock, writer: str) -> None:
+        self._journal, self._publisher, self._clock = journal, publisher, clock
+        # Unlike any other process's: by it a replica knows its own entries.
+        self._writer = writer
+        self._desks: dict[str, Desk] = {}
+        self._run_of: dict[str, str] = {}
+        self._lock = asyncio.Lock()
+        self.moved = asyncio.Event()
+
+    async def load(self) -> None:
+        """Fold every recorded queue, so that deadlines and questions are met from the start."""
+        async with self._lock:
+            for run_id in await self._journal.run_ids():
+                await self._current(run_id)
+        self.moved.set()
+
+    async def take(self, inputs: Sequence[tuple[str, Input]]) -> list[Write]:
+        """Decide on (run, input) pairs in their order; answers what to append, in one transaction, or not at all."""
+        by_run: dict[str, list[Input]] = {}
+        for run_id, taken in inputs:
+            by_run.setdefault(run_id, []).append(taken)
+        async with self._lock:
+            writes: list[Write] = []
+            for run_id, own in by_run.items():
+                await self._current(run_id)
+                writes += await self._advance(run_id, own)
+        self.moved.set()
+        return writes
+
+    async def tick(self) -> None:
+        """Tell each run whose deadline is due what time it is."""
+        async with self._lock:
+            now_s = self._clock.now().timestamp()
+            due = [run_id for run_id, desk in self._desks.items() if _is_due(desk.state, now_s)]
+            for run_id in due:
+                await self._tick_run(run_id, now_s)
+
+    async def _tick_run(self, run_id: str, now_s: float) -> None:
+        for _ in range(_TICK_ATTEMPTS):
+            desk = await self._current(run_id)
+            if not _is_due(desk.state, now_s):
+                return
+            writes = await self._advance(run_id, [Input(now_s, Ticked(), occurred_at_s=now_s)])
+            try:
+                await self._journal.commit(writes)
+                return
+            except Conflict:
+                continue
+        raise Transient(f"run {run_id}: {_TICK_ATTEMPTS} conflicts in a row")
+
+    def next_deadline_s(self) -> float | None:
+        """When the next tick will be due, in seconds since 1970; None when nothing runs."""
+        deadlines = [desk.state.next_deadline_s for desk in self._desks.values()]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    async def state(self, run_id: str) -> State:
+        """A run's state, to be read before anything else is awaited. Raises NotFound."""
+        async with self._lock:
+            desk = await self._current(run_id, reading=True)
+            if not desk.version:
+                del self._desks[run_id]
+                raise NotFound(f"run {run_id!r} is not known to the scheduler")
+            return desk.state
+
+    async def explain(self, episode_id: str) -> tuple[str, list[Line], str]:
+        """An episode's run, every recorded fact about it in order, and its verdict. Raises NotFound."""
+        run_id = self._run_of.get(episode_id)
+        if run_id is None:
+            raise NotFound(f"episode {episode_id!r} is not known to the scheduler")
+        async with self._lock:
+            versions = list((await self._current(run_id, reading=True)).concerning.get(episode_id, ()))
+        story = Story(episode_id)
+        told: list[Line] = []
+        for version in versions:
+            for entry in await self._journal.read(run_id, version - 1, 1):
+                story.tell(entry.taken, entry.decisions)
+            source = f"scheduler.queue/{run_id}@{version}"
+            told += [Line(line.time_s, line.event_id or source, line.text) for line in story.lines]
+            story.lines.clear()
+        return run_id, told, story.verdict
+
+    async def _current(self, run_id: str, *, reading: bool = False) -> Desk:
+        """The run as recorded; while reading, a commit of this process that is under way is taken for done."""
+        desk = self._desks.get(run_id)
+        if desk is not None:
+            entries = await self._journal.read(run_id, max(0, desk.version - 1))
+            if desk.version and not entries and reading:
+                return desk
+            if desk.version and not entries:
+                await self._journal.appended(_COMMIT_WAIT_S)
+                entries = await self._journal.read(run_id, desk.version - 1)
+            if not desk.version or (entries and entries[0] == desk.last):
+                self._fold(run_id, desk, entries[1 if desk.version else 0 :])
+                return desk
+            get_logger().info("queue.folded_anew", run_id=run_id, version=desk.version)
+        desk = self._desks[run_id] = Desk()
+        self._fold(run_id, desk, await self._journal.read(run_id, 0))
+        return desk
+
+    def _fold(self, run_id: str, desk: Desk, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._note_fact(run_id, desk, entry.taken)
+            for decision in fold(desk.state, entry.taken, entry.decisions):
+                desk.note(touched_by_decision(desk.state, decision))
+            desk.close(entry)
+
+    def _note_fact(self, run_id: str, desk: Desk, taken: Input) -> None:
+        touched = touched_by_fact(desk.state, taken.fact)
+        desk.note(touched)
+        for episode_id in touched:
+            self._run_of.setdefault(episode_id, run_id)
+
+    async def _advance(self, run_id: str, inputs: Sequence[Input]) -> list[Write]:
+        desk = self._desks[run_id]
+        version = desk.version
+        entries: list[Entry] = []
+        published: list[Published] = []
+        try:
+            for taken in inputs:
+                if isinstance(taken.fact, RunRemoved):
+                    await self._publisher.remove(run_id)
+                self._note_fact(run_id, desk, taken)
+                decisions: list[Decision] = []
+                for decision in advance(desk.state, taken):
+                    desk.note(touched_by_decision(desk.state, decision))
+                    published += await self._publisher.events(run_id, desk.state, decision, taken.event_id)
+                    decisions.append(decision)
+                    self._log(run_id, desk.state, decision)
+                entries.append(Entry(taken, tuple(decisions), self._writer))
+                desk.close(entries[-1])
+        except ValueError as error:
+            del self._desks[run_id]
+            raise Permanent(f"run {run_id}: {error}") from error
+        except BaseException:
+            # Half-way through an input the state is worth nothing.
+            del self._desks[run_id]
+            raise
+        return [self._journal.write(run_id, version, entries), *self._writes(published)]
+
+    def _writes(self, published: Sequence[Published]) -> list[Write]:
+        """One write a stream; a stream's events were decided in order, and share the cause of the first."""
+        streams: dict[str, list[Published]] = {}
+        for event in published:
+            streams.setdefault(self._publisher.stream_of(event.message), []).append(event)
+        return [_write(stream, events) for stream, events in streams.items()]
+
+    def _log(self, run_id: str, state: State, decision: Decision) -> None:
+        if not isinstance(decision, CloseBatch) or state.plan is None:
+            return
+        config = state.plan.config
+        expected = state.stalls.expected_share(config.window_items, config.in_flight_items)
+        measured = state.stalls.measured_share
+        shares = {"expected_stall_share": round(expected, 3), "measured_stall_share": round(measured, 3)}
+        get_logger().info("batch.assembled", run_id=run_id, batch=decision.batch, **shares)
+        if max(expected, measured) > WARN_SHARE:
+            get_logger().warning("window.stalls", run_id=run_id, window_items=config.window_items, **shares)
+
+
+def _is_due(state: State, now_s: float) -> bool:
+    deadline_s = state.next_deadline_s
+    return deadline_s is not None and deadline_s <= now_s
+
+
+def _write(stream: str, events: Sequence[Published]) -> Write:
+    messages = tuple(event.message for event in events)
+    cause: Cause | None = events[0].cause
+    if cause is None:
+        return Write(stream, events[0].expected_version, messages)
+    return CausedWrite(stream, events[0].expected_version, messages, cause)

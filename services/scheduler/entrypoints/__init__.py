@@ -1,0 +1,1 @@
+"""How the outside reaches the scheduler: events, the clock, gRPC. They translate and call."""

@@ -1,0 +1,12 @@
+"""What the scheduler can be told by its environment; a run's numbers are not here, they come with the run."""
+
+from services.kernel.settings import ServiceSettings
+
+
+class Settings(ServiceSettings, env_prefix="FORGERL_SCHEDULER_"):
+    """Settings of one scheduler process."""
+
+    # gRPC address, host:port; loopback by default.
+    bind: str = "127.0.0.1:7402"
+    # Events taken in one commit, at most: more of them make restarts coarser, fewer make commits the bottleneck.
+    max_batch: int = 100
