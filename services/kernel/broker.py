@@ -31,7 +31,7 @@ from services.kernel.topics import BrokerSettings, TopicPlan, ensure_topics
 _SIGNAL_RETENTION_MS = 600_000
 _SIGNAL_S = 2.0
 _CONSUMER = {
-    "batch": True, "no_reply": True, "fetch_max_wait_ms": 500, "max_partition_fetch_bytes": 16 * 1024 * 1024,
+    "batch": True, "no_reply": True, "fetch_max_wait_ms": 25, "max_partition_fetch_bytes": 16 * 1024 * 1024,
     "session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000,
 }  # fmt: skip
 
@@ -109,12 +109,14 @@ class Broker:
         self._signals += 1
         cause = Cause("", "", current_traceparent())
         event = Event(self._catalogue.stream_of(message), self._signals, datetime.now(UTC), message, cause)
-        with contextlib.suppress(KafkaError, TimeoutError):
+        value, headers = message.SerializeToString(), to_headers(event)
+        try:
             async with asyncio.timeout(_SIGNAL_S):
                 producer = await self._connected()
-                await producer.send(
-                    topic, message.SerializeToString(), key=event.key.encode(), headers=to_headers(event)
-                )
+                await producer.send_and_wait(topic, value, key=event.key.encode(), headers=headers)
+        except (KafkaError, TimeoutError):
+            with contextlib.suppress(Transient):
+                await self._make_lossy_topics()
 
     async def ready(self) -> None:
         """Wait until everything is subscribed."""
@@ -137,14 +139,17 @@ class Broker:
                 await self._producer.stop()
 
     async def _start(self) -> None:
-        lossy = [topic.name for topic in self._catalogue.topics() if topic.lossy]
-        plans = [TopicPlan(name, partitions=1, retention_ms=_SIGNAL_RETENTION_MS) for name in lossy]
-        await ensure_topics(self._settings, plans)
+        await self._make_lossy_topics()
         await self._app.connect()
         config = self._app.config.broker_config
         config.builder = partial(_Consumer, **config.builder.keywords)
         await self._app.start()
         self._ready.set()
+
+    async def _make_lossy_topics(self) -> None:
+        lossy = [topic.name for topic in self._catalogue.topics() if topic.lossy]
+        plans = [TopicPlan(name, partitions=1, retention_ms=_SIGNAL_RETENTION_MS) for name in lossy]
+        await ensure_topics(self._settings, plans)
 
     async def _connected(self) -> AIOKafkaProducer:
         if self._producer is None:
