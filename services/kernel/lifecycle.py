@@ -51,8 +51,11 @@ async def _announce(ready: Callable[[], Awaitable[None]] | None) -> None:
 Build = Callable[[S], "Sequence[Part] | Awaitable[Sequence[Part]]"]
 
 
-def run(cls: type[S], build: Build[S]) -> None:
-    """Main function of a service: settings, logs, traces, parts. Ends the process: 0 asked, 1 failed, 2 bad settings."""
+def run(cls: type[S], build: Build[S], *, workflows: bool = False) -> None:
+    """Main function of a service: settings, logs, traces, parts. Ends the process: 0 asked, 1 failed, 2 bad settings.
+
+    `workflows`: it runs Temporal workflows, so that its traces must bear a replay.
+    """
     try:
         settings = load_settings(cls)
     except InvalidInput as error:
@@ -61,11 +64,11 @@ def run(cls: type[S], build: Build[S]) -> None:
     service = cls.service()
     configure(service, settings.log_level, settings.log_json)
     get_logger().info("service.starting", settings=settings.describe())
-    sys.exit(asyncio.run(_run(settings, build)))
+    sys.exit(asyncio.run(_run(settings, build, workflows)))
 
 
-async def _run(settings: S, build: Build[S]) -> int:
-    telemetry = Telemetry.start(settings.service(), settings)
+async def _run(settings: S, build: Build[S], workflows: bool) -> int:
+    telemetry = Telemetry.start(settings.service(), settings, workflows=workflows)
     try:
         built = build(settings)
         await run_service(await built if inspect.isawaitable(built) else built)
