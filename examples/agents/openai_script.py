@@ -36,8 +36,8 @@ def calculate(node):
         return OPERATIONS[type(node.op)](calculate(node.left), calculate(node.right))
     if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATIONS:
         return OPERATIONS[type(node.op)](calculate(node.operand))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print" and len(node.args) == 1:
-        return calculate(node.args[0])
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+        return calculate(*node.args)
     raise ValueError("only arithmetic")
 
 
@@ -47,7 +47,7 @@ def answer_call(call):
         arguments = json.loads(call.function.arguments or "{}")
         (expression,) = arguments.values()
         return str(calculate(ast.parse(str(expression).strip(), mode="eval")))
-    except (ValueError, SyntaxError, ArithmeticError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, SyntaxError, ArithmeticError, AttributeError, RecursionError) as error:
         return f"error: {error}"
 
 

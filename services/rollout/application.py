@@ -71,7 +71,7 @@ class Episodes:
     _open: OrderedDict[str, OpenEpisode] = field(default_factory=OrderedDict[str, OpenEpisode])
 
     async def open_episode(self, start: EpisodeStart) -> EpisodePlan:
-        """Find out what is to be run and record that it starts. Raises Permanent when there is no such agent or task."""
+        """Find out what is to be run and record that it starts. Raises Permanent: no such agent or task."""
         episode = await self._episode(start.episode_id)
         brief = episode.brief
         agent = agent_named(self.agents, brief.agent or "tool_loop")

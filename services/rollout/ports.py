@@ -11,7 +11,7 @@ from services.rollout.domain.episode import Ending, EpisodeStart, Text, TurnServ
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What the gateway says about an episode to run. `agent_timeout_s` and `max_turns` are 0 where nothing was asked."""
+    """What the gateway says about an episode. `agent_timeout_s` and `max_turns` are 0 where nothing was asked."""
 
     episode_id: str
     run_id: str
@@ -116,7 +116,7 @@ class Texts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgramRun:
-    """One black box to run or to join again. `attempt` counts from 1; a joined box keeps the number it was started with."""
+    """One black box to run or to join. `attempt` counts from 1; a joined box keeps its own."""
 
     episode_id: str
     command: Sequence[str]
@@ -128,7 +128,7 @@ class ProgramRun:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How a black box ended. `last_status`: HTTP status of its last call (0: none, 599: no answer); `last_error`: its code."""
+    """How a black box ended. `last_status`: of its last call (0: none, 599: no answer); `last_error`: its code."""
 
     stdout: str
     exit_code: int

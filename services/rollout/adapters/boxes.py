@@ -23,7 +23,7 @@ RECORD = "record.json"
 class BoxRecord:
     """A box that was started. `pid`: its first process; `whole_group`: killed as a process group, not by that process.
 
-    `began_at_s` is wall clock (seconds since 1970): it outlives the worker; `queue_s` is the account up to the last call.
+    `began_at_s` is wall clock (seconds since 1970), as it outlives the worker; `queue_s`, `calls`: up to the last call.
     """
 
     pid: int

@@ -43,7 +43,7 @@ class Bubblewrap:
     def command(
         self, program: Sequence[str], mounts: Sequence[Mount], *, tmp_bytes: int, outlives_parent: bool = False
     ) -> list[str]:
-        """`program` behind walls: no network, no home, own process, IPC and user ids, `tmp_bytes` of /tmp to write to."""
+        """`program` behind walls: no network, no home, ids of its own, `tmp_bytes` of /tmp to write to."""
         command = [str(self.binary), *NAMESPACES, "--new-session", "--clearenv", "--hostname", "sandbox"]
         if not outlives_parent:
             command.append("--die-with-parent")
@@ -85,6 +85,11 @@ def inside_code() -> tuple[Mount, ...]:
     """The code that runs inside: `services.rollout.inside` and nothing else of ours."""
     source = Path(__file__).parent.parent / "inside"
     return (Mount(source, f"{CODE_ROOT}/services/rollout/inside"),)
+
+
+def source_root() -> str:
+    """Where `services` is imported from on this machine."""
+    return str(Path(__file__).parents[3])
 
 
 def inside_command(module: str, *arguments: object, code_root: str = CODE_ROOT) -> list[str]:

@@ -159,7 +159,7 @@ class Door:
 
 
 def listening(folder: Path) -> socket.socket:
-    """A socket at `folder`/door that any user may speak to; through the folder's descriptor, since a path may be long."""
+    """A socket at `folder`/door for any user; bound by the folder's descriptor, since a path may be too long."""
     (folder / SOCKET).unlink(missing_ok=True)
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

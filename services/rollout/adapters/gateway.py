@@ -1,15 +1,18 @@
 """The gateway by gRPC: which task an episode is, and a key for its agent. It refuses to wait beyond a deadline."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
-
 from forgerl.common.v1.task_pb2 import SPLIT_HELDOUT
 from forgerl.gateway.v1 import episode_service_pb2 as wire
-from forgerl.gateway.v1.episode_service_pb2_grpc import EpisodeServiceStub
+
 from services.environments.interface import Task
 from services.kernel.rpc import to_error
 from services.rollout.ports import Brief, Credential
+
+if TYPE_CHECKING:
+    from forgerl.gateway.v1.episode_service_pb2_grpc import EpisodeServiceAsyncStub
 
 DEADLINE_S = 10.0
 
@@ -18,7 +21,7 @@ DEADLINE_S = 10.0
 class GatewayClient:
     """Implements `ports.Gateway`."""
 
-    stub: EpisodeServiceStub
+    stub: "EpisodeServiceAsyncStub"
 
     async def brief(self, episode_id: str) -> Brief:
         """From GetEpisode."""

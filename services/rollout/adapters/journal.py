@@ -5,13 +5,13 @@ It refuses to write an end twice: an append that finds one written counts as don
 
 from dataclasses import dataclass
 
-from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from forgerl.common.v1.blob_pb2 import BlobRef
 from forgerl.common.v1.task_pb2 import Outcome as OutcomeNumber
 from forgerl.events.v1 import rollout_pb2
 from forgerl.rollout.v1 import journal_pb2
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from services.kernel.clock import Clock
 from services.kernel.envelope import Cause
 from services.kernel.errors import Conflict
@@ -85,7 +85,7 @@ class StoredJournal:
         await self.store.append([Write(stream, await self.store.version(stream), (message,))])
 
     def _end_message(self, ending: Ending) -> Message:
-        outcome = OutcomeNumber.ValueType(ending.outcome)
+        outcome = OutcomeNumber.Name(ending.outcome)
         if ending.outcome not in TRAINABLE:
             return rollout_pb2.EpisodeFailed(
                 episode_id=ending.episode_id,

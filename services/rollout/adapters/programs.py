@@ -18,7 +18,7 @@ from services.kernel.clock import Clock
 from services.kernel.errors import Permanent, Transient
 from services.kernel.logs import get_logger
 from services.rollout.adapters.boxes import BoxRecord, start_bare, start_ticks, start_walled
-from services.rollout.adapters.bubblewrap import CODE_ROOT, Bubblewrap, Mount, inside_command
+from services.rollout.adapters.bubblewrap import Bubblewrap, Mount, inside_command, source_root
 from services.rollout.adapters.door import Account, Door
 from services.rollout.ports import ProgramEnd, ProgramRun
 
@@ -81,12 +81,12 @@ class SandboxedPrograms:
         write_private(folder / "box.json", {"api_key": run.credential.api_key, "command": list(run.command)})
         (folder / "task.json").write_text(run.task_json)
         cpu_s = int(min(run.budget_s, LONGEST_S)) + CPU_SLACK_S
-        confined = (self.limits.orphan_s, self.limits.memory_bytes, self.limits.processes, cpu_s)
+        confined = (self.limits.orphan_s, (self.limits.memory_bytes, cpu_s, self.limits.processes))
         if self.walls is None:
-            code_root = str(Path(__file__).parents[3])
-            pid = await start_bare(inside_command("agent_box", 0, str(folder), *confined, code_root=code_root))
+            program = inside_command("agent_box", 0, str(folder), *confined, code_root=source_root())
+            pid = await start_bare(program)
         else:
-            program = inside_command("agent_box", next(self.walls.uids), INSIDE_FOLDER, *confined, code_root=CODE_ROOT)
+            program = inside_command("agent_box", next(self.walls.uids), INSIDE_FOLDER, *confined)
             mounts = (Mount(folder, INSIDE_FOLDER), *shown(run.command))
             command = self.walls.command(program, mounts, tmp_bytes=self.limits.tmp_bytes, outlives_parent=True)
             pid = await start_walled(command)
@@ -170,5 +170,3 @@ def write_private(path: Path, fields: dict[str, Any]) -> None:
     """A file that only its owner reads: it holds a key."""
     path.touch(mode=0o600)
     path.write_text(json.dumps(fields))
-
-

@@ -92,7 +92,8 @@ class PythonSandbox:
             result = await zygote.run("print(6 * 7)", 20.0)
         except (EOFError, TimeoutError, OSError) as error:
             said = await explain(self.command())
-            raise Refused(f"the sandbox doesn't work here ({said or error!r}); FORGERL_ROLLOUT_SANDBOX=none runs without") from error
+            line = f"the sandbox doesn't work here ({said or error!r}); FORGERL_ROLLOUT_SANDBOX=none runs without"
+            raise Refused(line) from error
         finally:
             await zygote.stop()
         if result.stdout.strip() != "42":

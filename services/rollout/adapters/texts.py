@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from forgerl.common.v1.blob_pb2 import BlobRef
+
 from services.kernel.blobs import Blobs
 from services.rollout.domain.episode import Blob, Text
 

@@ -32,9 +32,9 @@ def assistant_message(message: JsonObject) -> dict[str, object]:
 
 def tool_calls(message: JsonObject) -> list[ToolCall]:
     """The calls in a model's message, in its order."""
-    found = message.get("tool_calls") or []
+    found = cast("Sequence[JsonObject]", message.get("tool_calls") or ())
     calls: list[ToolCall] = []
-    for position, entry in enumerate(cast("Sequence[JsonObject]", found)):
+    for position, entry in enumerate(found):
         function = cast("JsonObject", entry.get("function") or {})
         raw = str(function.get("arguments") or "{}")
         calls.append(

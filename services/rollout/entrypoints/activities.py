@@ -49,9 +49,7 @@ class EpisodeActivities:
         """A black box to its end; an attempt is numbered as Temporal numbers it."""
         beating = asyncio.create_task(beat())
         try:
-            return await bad_tasks_are_permanent(
-                self._episodes.run_program(request, activity.info().attempt)
-            )
+            return await bad_tasks_are_permanent(self._episodes.run_program(request, activity.info().attempt))
         finally:
             beating.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from forgerl.events.v1.scheduler_pb2 import EpisodeAdmitted, EpisodeRevoked
 from temporalio.client import Client
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from forgerl.events.v1.scheduler_pb2 import EpisodeAdmitted, EpisodeRevoked
 from services.kernel.envelope import Event
 from services.kernel.errors import Transient
 from services.kernel.event_store import Write

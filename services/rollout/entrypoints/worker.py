@@ -24,7 +24,7 @@ class EpisodeWorker:
 
     def build(self) -> Worker:
         """The SDK's worker."""
-        # Our modules hold no state and are shared with the sandbox: importing them for every episode is most of its cost.
+        # Our modules hold no state, so the sandbox shares them: importing them anew is most of its cost.
         restrictions = SandboxRestrictions.default.with_passthrough_modules("services", "forgerl")
         return Worker(
             self.client,

@@ -103,9 +103,7 @@ class EpisodeWorkflow:
         )
 
 
-async def local(
-    name: str, arguments: Sequence[object], result: type[R], patience_s: float, attempt_s: float
-) -> R:
+async def local(name: str, arguments: Sequence[object], result: type[R], patience_s: float, attempt_s: float) -> R:
     """A local activity that is tried for `patience_s`, `attempt_s` an attempt."""
     return await workflow.execute_local_activity(
         name,

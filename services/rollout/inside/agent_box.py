@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from services.rollout.inside.wire import response as whole_response
 
 SOCKET = "door"
 RETRY_S = 0.1
+FILE_BYTES = 256 * 1024 * 1024
 MAX_STDOUT_BYTES = 256 * 1024
 MAX_STDERR_BYTES = 8 * 1024
 LIFELINE, ENDED = "/forgerl/lifeline", "/forgerl/ended"
@@ -123,7 +124,7 @@ async def pass_stream(
         await sink.drain()
 
 
-async def gone_or_done(reader: asyncio.StreamReader, work: "asyncio._CoroutineLike[None]") -> None:
+async def gone_or_done(reader: asyncio.StreamReader, work: Coroutine[None, None, None]) -> None:
     """Do the work, unless the client hangs up first."""
     working, hung_up = asyncio.ensure_future(work), asyncio.ensure_future(reader.read(1))
     await asyncio.wait((working, hung_up), return_when=asyncio.FIRST_COMPLETED)
@@ -186,13 +187,13 @@ async def box(folder: Path, orphan_s: float, limits: Limits, config: dict[str, o
         await out.tell(ENDED, json.dumps(running.result()).encode())
 
 
-def main(uid: int, folder: str, orphan_s: float, memory_bytes: int, processes: int, cpu_s: int) -> None:
-    """Read what to run, give up every privilege, run it, end with everything that it started."""
+def main(uid: int, folder: str, orphan_s: float, limits: tuple[int, int, int]) -> None:
+    """Read what to run, give up every privilege, run it, end with it. `limits`: bytes, CPU seconds, processes."""
     config = json.loads((Path(folder) / "box.json").read_text())
     # The socket is reached by its bare name: a whole path may be longer than a socket's address can be.
     os.chdir(folder)
     become(uid)
-    limits = Limits(memory_bytes, cpu_s, processes, 256 * 1024 * 1024)
+    memory_bytes, cpu_s, processes = limits
     with contextlib.suppress(Orphaned):
-        asyncio.run(box(Path(folder), orphan_s, limits, config))
+        asyncio.run(box(Path(folder), orphan_s, Limits(memory_bytes, cpu_s, processes, FILE_BYTES), config))
     os._exit(0)

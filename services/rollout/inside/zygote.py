@@ -87,9 +87,7 @@ def become_program(code: str, stdout: int, stderr: int, limits: Limits) -> None:
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         os.closerange(3, 1024)
-        sys.stdin = open(0, closefd=False)
-        sys.stdout = open(1, "w", closefd=False)
-        sys.stderr = open(2, "w", closefd=False)
+        sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
         limits.apply()
         exec(compile(code, "<program>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
         exit_code = 0
@@ -165,10 +163,10 @@ def wipe(pid: int, owns_namespace: bool) -> None:
 def only_zombies(pid: int) -> bool:
     """Whether nothing but this process, the sandbox's first one and dead children are left."""
     mine = {"1", str(os.getpid())}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or entry in mine:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or entry.name in mine:
             continue
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+            if (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
                 return False
     return True
