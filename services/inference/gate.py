@@ -42,7 +42,9 @@ class EngineGate:
         self._app = app
         self._token = f"Bearer {os.environ.get('FORGERL_TOKEN', '')}".encode()
         self._boot_id = secrets.token_hex(8)
-        self._is_open, self._digest, self._step = False, "", 0
+        self._is_open, self._digest = False, ""
+        # What the sidecar wants to find again: run_id and policy_step.
+        self._label: dict[str, Any] = {}
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -81,15 +83,20 @@ class EngineGate:
         aborted = 0
         if scope["method"] == "POST":
             order = json.loads(await _body(receive) or b"{}")
+            if order.get("boot_id", self._boot_id) != self._boot_id:
+                # The weights were loaded into an engine that has died since.
+                await _answer(send, 409, {"error": "another_boot", "boot_id": self._boot_id})
+                return
             self._is_open = bool(order["open"])
-            self._digest, self._step = order.get("policy_digest", self._digest), order.get("policy_step", self._step)
+            self._digest = order.get("policy_digest", self._digest)
+            self._label |= {name: order[name] for name in ("run_id", "policy_step") if name in order}
             if not self._is_open and order.get("drain") in ("wait", "abort"):
                 aborted = await self._drain(scope["app"].state.engine_client, order)
-        state = {"open": self._is_open, "policy_digest": self._digest, "policy_step": self._step}
-        await _answer(send, 200, {**state, "boot_id": self._boot_id, "in_flight": self._in_flight, "aborted": aborted})
+        state = {"open": self._is_open, "policy_digest": self._digest, "boot_id": self._boot_id, **self._label}
+        await _answer(send, 200, {**state, "in_flight": self._in_flight, "aborted": aborted})
 
     async def _drain(self, engine: Any, order: dict[str, Any]) -> int:
-        """Wait for calls under way (drain "wait"), then end what is left, with its output so far. How many were ended."""
+        """End calls under way, with their output so far; with "wait" only at the deadline. How many were ended."""
         deadline_s = float(order.get("deadline_s", 10.0))
         if order["drain"] == "wait" and await self._is_idle_within(deadline_s):
             return 0

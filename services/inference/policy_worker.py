@@ -45,7 +45,8 @@ def differs(home: Path, folder: Path) -> str:
     for field in _SHAPE:
         if ours.get(field) != theirs.get(field):
             return f"{field}: the engine was started with {ours.get(field)}, the policy has {theirs.get(field)}"
-    digests = {hashlib.sha256(path.read_bytes()).digest() for p in (home, folder) if (path := p / "tokenizer.json").is_file()}
+    tokenizers = [place / "tokenizer.json" for place in (home, folder)]
+    digests = {hashlib.sha256(path.read_bytes()).digest() for path in tokenizers if path.is_file()}
     return "tokenizer.json: differs from the engine's" if len(digests) > 1 else ""
 
 

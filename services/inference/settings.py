@@ -16,7 +16,8 @@ class Settings(ServiceSettings, env_prefix="FORGERL_INFERENCE_"):
     engine_url: str = "http://127.0.0.1:7410"
     # gRPC address of the sidecar.
     bind: str = "127.0.0.1:7405"
-    # ZMQ address of the engine's KV events; empty: none are read and the router goes by what it routed.
+    # ZMQ address on which to take the engine's KV events, tcp://127.0.0.1:PORT; empty: none are taken, and the router
+    # goes by what it routed.
     kv_events_address: str = ""
     # Folder of the KV pool; blocks of policies that nobody serves any more are deleted there. Empty: left alone.
     kv_pool_dir: str = ""
@@ -24,8 +25,6 @@ class Settings(ServiceSettings, env_prefix="FORGERL_INFERENCE_"):
     heartbeat_s: float = Field(default=1.0, gt=0)
     # Seconds an HTTP request to the engine may take; loading weights of a big model is the longest.
     engine_timeout_s: float = Field(default=120.0, gt=0)
-    # Seconds after which calls that don't end on their own after an abort make the swap fail (and be tried again).
-    drain_s: float = Field(default=10.0, gt=0)
     # Tokens of the first prompt that an engine sees; 64 or more, see deploy/engine/README.md.
     warm_up_tokens: int = Field(default=96, ge=64)
 
@@ -40,7 +39,7 @@ class EngineSettings(ServiceSettings, env_prefix="FORGERL_ENGINE_"):
     port: int = 7410
     # ZMQ port of the KV pool on this machine; 0: without a pool.
     kv_pool_port: int = 0
-    # Port on which KV events are published; 0: off.
+    # Port on which the sidecar listens for KV events; 0: off.
     kv_events_port: int = 0
     # GiB of memory for KV.
     kv_space_gb: int = Field(default=1, ge=1)
