@@ -41,7 +41,6 @@ class Relay:
 
     async def run(self) -> None:
         """Relay until cancelled."""
-        failures = 0
         try:
             while True:
                 if await asyncio.to_thread(self._lease.held):
@@ -49,7 +48,6 @@ class Relay:
                         await self._relay()
                     except (KafkaError, Transient, OSError, TimeoutError) as error:
                         get_logger().warning("relay.interrupted", error=str(error) or repr(error))
-                        failures += 1
                 await asyncio.sleep(_LOOK_AGAIN_S)
         finally:
             self._lease.release()
