@@ -23,7 +23,8 @@ def generate(out: Path) -> None:
     import grpc_tools
 
     files = sorted(str(path.relative_to(PROTO)) for path in (PROTO / "forgerl").rglob("*.proto"))
-    outs = [f"--{kind}={out}" for kind in ("python_out", "pyi_out", "grpc_python_out")] + [f"--mypy_grpc_out=quiet:{out}"]
+    outs = [f"--{kind}={out}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
+    outs.append(f"--mypy_grpc_out=quiet:{out}")
     include = Path(grpc_tools.__file__).parent / "_proto"
     if protoc.main(["protoc", f"-I{PROTO}", f"-I{include}", *outs, *files]):
         sys.exit(1)

@@ -92,7 +92,7 @@ class AsyncClient:
     # ---- runs ----
 
     async def create_run(self, run_id: str, spec: run_pb2.RunSpec) -> runs_pb.RunView:
-        """Starts a run; a repeat with the same spec is answered. Raises InvalidInput naming each bad field, or Refused."""
+        """Starts a run; a repeat with the same spec is answered. Raises InvalidInput naming bad fields, or Refused."""
         return await self._call(self._runs.CreateRun, runs_pb.CreateRunRequest(run_id=run_id, spec=spec))
 
     async def run(self, run_id: str) -> runs_pb.RunView:

@@ -67,7 +67,7 @@ def _expect(kind: type, value: Any, where: str, allowed: str) -> Any:
     return value
 
 
-def _scalar(field: FieldDescriptor, value: Any, where: str) -> Any:
+def _scalar(field: Any, value: Any, where: str) -> Any:
     if field.enum_type is not None:
         return _enum(field.enum_type, value, where)
     if field.type in _INTEGERS:

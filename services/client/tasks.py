@@ -8,6 +8,7 @@ from forgerl.gateway.v1 import episode_service_pb2 as episodes_pb
 from services.environments.interface import Environment
 from services.environments.registry import environments
 
+_SEEDS, _TASKS_PER_SEED = 64, 65_536
 _SPLITS = {"train": task_pb2.SPLIT_TRAIN, "heldout": task_pb2.SPLIT_HELDOUT}
 
 
@@ -17,6 +18,8 @@ class TaskSource:
     def __init__(self, run_id: str, spec: run_pb2.RunSpec, known: Mapping[str, Environment] | None = None) -> None:
         known = environments() if known is None else known
         self._run_id = run_id
+        # Another seed means other training tasks; the held-out ones stay, so that runs can be compared.
+        self._first_index = spec.seed % _SEEDS * _TASKS_PER_SEED
         self._group_size = spec.scheduling.group_size
         self._environments = {d.name: known[d.environment or d.name] for d in spec.domains}
 
@@ -25,7 +28,7 @@ class TaskSource:
 
     def group(self, domain: str, index: int) -> Iterator[episodes_pb.Submission]:
         """The members of one training item."""
-        task = self._task(domain, "train", index)
+        task = self._task(domain, "train", self._first_index + index)
         for member in range(self._group_size):
             yield episodes_pb.Submission(
                 episode_id=f"{self._run_id}.{domain}.{index}.{member}",

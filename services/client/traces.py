@@ -16,7 +16,7 @@ from services.kernel.errors import NotFound, Refused
 
 @dataclass(slots=True)
 class SpanNode:
-    """One span. Times are seconds since the trace's first span; `linked`: it belongs to another trace and names this one."""
+    """One span. Times are seconds since the trace's first span; `linked`: of another trace that names this one."""
 
     span_id: str
     parent_span_id: str

@@ -1,7 +1,7 @@
-"""Outlives the supervisor by a moment: when it is killed, ends whatever carries the instance's mark. Standard library only.
+"""Outlives the supervisor by a moment: when it is killed, ends whatever carries the instance's mark.
 
-Usage: python -m services.cli.supervisor.guard FD INSTANCE_DIR. Reads FD: a byte means that all was stopped in good order,
-the end of the stream means that the supervisor is dead.
+Usage: python -m services.cli.supervisor.guard FD INSTANCE_DIR. Reads FD: a byte means that all was stopped in good
+order, the end of the stream means that the supervisor is dead.
 """
 
 import os

@@ -47,7 +47,8 @@ class HealthProbe:
         await self._tcp(target)
         async with grpc.aio.insecure_channel(target) as channel:
             try:
-                answer = await health_pb2_grpc.HealthStub(channel).Check(
+                check = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]
+                answer = await check(
                     health_pb2.HealthCheckRequest(),
                     timeout=_ONE_TRY_S,
                     metadata=(("authorization", f"Bearer {self._token}"),),

@@ -18,6 +18,9 @@ from services.cli.supervisor.ports import PortBook
 from services.cli.supervisor.processes import ProcessId
 from services.cli.supervisor.stack_file import Resolver, Stack, read_stack_file, resolve, select
 from services.cli.supervisor.supervisor import Supervisor
+from services.client.run_file import find_model
+
+SHIPPED_MODEL = CHECKOUT / "examples" / "models" / "tiny-qwen3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class UpOptions:
 
     engines: int = 1
     only: tuple[str, ...] = ()
+    # Model folder for the engines; None: FORGERL_ENGINE_MODEL, else the shipped one.
+    model: Path | None = None
     file: Path = CHECKOUT / "deploy" / "stack.yaml"
 
 
@@ -58,17 +63,21 @@ class OpenInstance:
         """Everything resolved; ports are chosen here."""
         if options.engines < 1:
             raise UsageError(f"--engines: given {options.engines}; allowed 1 or more")
+        model = options.model or Path(environ.get("FORGERL_ENGINE_MODEL") or SHIPPED_MODEL)
+        model = find_model(str(model), Path.cwd())
         file = read_stack_file(options.file)
         entries = select(file, options.only, environ)
         book = PortBook(self.instance.read_state().get("ports", {}), environ)
         secrets = self.instance.make_secrets()
-        resolver = Resolver(self.instance, {"engines": str(options.engines), **secrets}, book.port_of)
+        variables = {"engines": str(options.engines), "model": str(model), **secrets}
+        resolver = Resolver(self.instance, variables, book.port_of)
         # All of an entry's own ports exist even when no other child names them.
         for entry in entries.values():
             for port in entry.ports:
                 for index in range(1, int(resolver.fill(entry.replicas)) + 1):
                     book.port_of(port.replace("${index}", str(index)))
-        return resolve(file, entries, resolver, environ).model_copy(update={"ports": dict(book.ports)})
+        children = resolve(file, entries, resolver, environ)
+        return Stack(children=children, ports=dict(book.ports))
 
     def supervisor(self, options: UpOptions, echo: Echo | None = None) -> Supervisor:
         token = self.instance.make_secrets()["FORGERL_TOKEN"]

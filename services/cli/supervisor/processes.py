@@ -1,7 +1,7 @@
 """Finding and ending processes of an instance, also those whose parents are gone.
 
-Every child carries two variables in its environment, which its own children inherit: the mark. Refuses to touch a process
-without the mark.
+Every child carries two variables in its environment, which its own children inherit: the mark. Refuses to touch a
+process without the mark.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def marked(instance_dir: Path, child: str | None = None) -> list[ProcessId]:
     """Living processes of the instance, or of one child of it; never the caller."""
     wanted = [f"{OWNER}={instance_dir}".encode()] + ([f"{NAME}={child}".encode()] if child else [])
     found: list[ProcessId] = []
-    for entry in os.listdir("/proc"):
+    for entry in (path.name for path in Path("/proc").iterdir()):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:

@@ -6,6 +6,7 @@ A new kind of child is one entry there; nothing here names a child.
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +38,10 @@ class ChildEntry(_Strict):
     # Ports that this child listens on, by name; each is chosen free and kept for the instance.
     ports: tuple[str, ...] = ()
     health: Health | None = None
+    # Started once these are healthy, stopped before them.
     depends_on: tuple[str, ...] = ()
+    # Stopped before these, but not waited for at the start: it bears their absence.
+    uses: tuple[str, ...] = ()
     replicas: str = "1"
     # Not started when this variable of the environment is set: the user brings their own.
     unless_env: str | None = None
@@ -64,6 +68,7 @@ class Child(_Strict):
     env: Mapping[str, str]
     health: Health | None
     depends_on: tuple[str, ...]
+    outlived_by: tuple[str, ...]
     start_timeout_s: float
     stop_grace_s: float
     restarts: int
@@ -134,36 +139,57 @@ def select(file: StackFile, only: tuple[str, ...], environ: Mapping[str, str]) -
 
 def resolve(
     file: StackFile, entries: Mapping[str, ChildEntry], resolver: Resolver, environ: Mapping[str, str]
-) -> Stack:
+) -> tuple[Child, ...]:
     """Children ready to start. Raises UsageError on an unknown or circular dependency."""
-    counts = {name: int(resolver.fill(entry.replicas)) for name, entry in entries.items()}
+    names = {name: names_of(name, int(resolver.fill(entry.replicas))) for name, entry in entries.items()}
     shared = {name: environ.get(name) or resolver.fill(text) for name, text in file.env.items()}
-    children: list[Child] = []
-    for entry_name, entry in entries.items():
-        for dependency in entry.depends_on:
-            if dependency not in file.children:
-                raise UsageError(f"stack file: {entry_name} depends on unknown {dependency!r}")
-        for index, name in enumerate(names_of(entry_name, counts[entry_name]), start=1):
-            fill = lambda text, index=index: resolver.fill(text, index)  # noqa: E731
-            needs = [n for d in entry.depends_on if d in entries for n in names_of(d, counts[d])]
-            health = entry.health and Health(kind=entry.health.kind, target=fill(entry.health.target))
-            children.append(
-                Child(
-                    name=name,
-                    entry=entry_name,
-                    command=tuple(fill(part) for part in entry.command),
-                    env=shared | {key: environ.get(key) or fill(text) for key, text in entry.env.items()},
-                    health=health or None,
-                    depends_on=tuple(needs),
-                    **entry.model_dump(include={"start_timeout_s", "stop_grace_s", "restarts", "restart_window_s"}),
-                )
-            )
+    for name, entry in entries.items():
+        for other in (*entry.depends_on, *entry.uses):
+            if other not in file.children:
+                raise UsageError(f"stack file: {name} depends on unknown {other!r}")
+    children = tuple(
+        _child(name, index, (entry_name, entries[entry_name]), _Filled(resolver, shared, environ, names))
+        for entry_name, of_entry in names.items()
+        for index, name in enumerate(of_entry, start=1)
+    )
     _check_order(children)
-    return Stack(children=tuple(children), ports={})
+    return children
 
 
-def _check_order(children: list[Child]) -> None:
-    waiting = {child.name: set(child.depends_on) for child in children}
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What a child's entry is filled in from."""
+
+    resolver: Resolver
+    shared: Mapping[str, str]
+    environ: Mapping[str, str]
+    names: Mapping[str, list[str]]
+
+    def names_of(self, entries: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for entry in entries for name in self.names.get(entry, ()))
+
+
+def _child(name: str, index: int, named: tuple[str, ChildEntry], filled: _Filled) -> Child:
+    entry_name, entry = named
+
+    def fill(text: str) -> str:
+        return filled.resolver.fill(text, index)
+
+    own = {key: filled.environ.get(key) or fill(text) for key, text in entry.env.items()}
+    return Child(
+        name=name,
+        entry=entry_name,
+        command=tuple(fill(part) for part in entry.command),
+        env={**filled.shared, **own},
+        health=Health(kind=entry.health.kind, target=fill(entry.health.target)) if entry.health else None,
+        depends_on=filled.names_of(entry.depends_on),
+        outlived_by=filled.names_of((*entry.depends_on, *entry.uses)),
+        **entry.model_dump(include={"start_timeout_s", "stop_grace_s", "restarts", "restart_window_s"}),
+    )
+
+
+def _check_order(children: tuple[Child, ...]) -> None:
+    waiting = {child.name: set(child.outlived_by) for child in children}
     while ready := [name for name, needs in waiting.items() if not needs]:
         for name in ready:
             del waiting[name]

@@ -144,8 +144,8 @@ class Supervisor:
         return False
 
     async def _stop_in_turn(self, watched: _Watched) -> None:
-        """Stops the child once all that depend on it are gone."""
-        users = [other for other in self._watched.values() if watched.child.name in other.child.depends_on]
+        """Stops the child once all that depend on it, or use it, are gone."""
+        users = [other for other in self._watched.values() if watched.child.name in other.child.outlived_by]
         await asyncio.gather(*(user.gone.wait() for user in users))
         self._set(watched, "stopping")
         if watched.process:

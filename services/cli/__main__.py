@@ -1,0 +1,57 @@
+"""The command's entry: one clear line on stderr for every error, and an exit code that isn't 0.
+
+FORGERL_DEBUG=1 shows the traceback as well. Refuses to import what a command doesn't need, so that it starts at once.
+"""
+
+import os
+import sys
+import traceback
+
+import click
+
+from services.cli.app import build_app
+from services.cli.errors import CommandError, StackFailed
+
+
+def _describe(error: BaseException) -> tuple[str, int]:
+    """The line and the exit code of an error."""
+    if isinstance(error, StackFailed):
+        said = "".join(f"\n  {line}" for line in error.last_lines)
+        return f"{error}{said and '; its last lines:' + said}", 1
+    if isinstance(error, CommandError):
+        return str(error), error.exit_code
+    if isinstance(error, click.ClickException):
+        return error.format_message(), error.exit_code
+    if isinstance(error, BaseExceptionGroup):
+        return _describe(error.exceptions[0])
+    message = getattr(error, "message", None) or str(error) or type(error).__name__
+    known = type(error).__module__.startswith("services.") or isinstance(error, OSError)
+    return message if known else f"{type(error).__name__}: {message}", 1
+
+
+def _one_line(text: str) -> str:
+    first, *rest = text.split("\n  ")
+    return "\n  ".join([" ".join(first.split()), *rest])
+
+
+def main() -> None:
+    """Never returns."""
+    try:
+        code = build_app()(standalone_mode=False)
+    except (KeyboardInterrupt, click.Abort):
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if os.environ.get("FORGERL_DEBUG"):
+            traceback.print_exc()
+        text, code = _describe(error)
+        sys.stderr.write(f"forgerl: {_one_line(text)}\n")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()
