@@ -61,7 +61,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One generation on ids. `request_id` names it at the engine; `logprobs`: alternatives wanted beside the sampled id."""
+    """One generation on ids. `request_id` names it at the engine; `logprobs`: alternatives beside the sampled id."""
 
     request_id: str
     token_ids: tuple[int, ...]
@@ -104,10 +104,10 @@ class Delta:
 
 
 class DeltaReader(Protocol):
-    """Turns ids into deltas, in order; one for each streamed call."""
+    """Turns ids into deltas, in order; one for each streamed call. Any engine can do any step."""
 
-    async def feed(self, token_ids: Sequence[int], finish_reason: str) -> Delta:
-        """The delta that these ids make; the last call has a finish reason."""
+    async def feed(self, engine_url: str, token_ids: Sequence[int], finish_reason: str) -> Delta:
+        """The delta that these ids make; the last call has a finish reason. A step that failed may be tried again."""
         ...
 
 
@@ -130,7 +130,7 @@ class ChatEngine(Protocol):
         """The message in the ids."""
         ...
 
-    def reader(self, engine_url: str, call: ChatCall, prompt_ids: Sequence[int]) -> DeltaReader:
+    def reader(self, call: ChatCall, prompt_ids: Sequence[int]) -> DeltaReader:
         """A reader for a streamed call."""
         ...
 

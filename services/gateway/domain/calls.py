@@ -23,12 +23,17 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class ChatCall:
-    """A request in neutral words. `options_json`: further fields of the chat dialect that the engine understands."""
+    """A request in neutral words.
+
+    `options_json`: further fields of the chat dialect that the engine understands; `frame_json`: those of them, tools
+    included, that change the prompt.
+    """
 
     messages: tuple[Message, ...]
-    tools_json: str
-    options_json: str
-    sampling: Sampling
+    sampling: Sampling = Sampling()
+    tools_json: str = ""
+    options_json: str = "{}"
+    frame_json: str = ""
     idempotency_key: str = ""
     retry_count: int = 0
     attempt: int = 0
@@ -38,7 +43,7 @@ class ChatCall:
     @property
     def frame(self) -> str:
         """Digest of what stands before all messages: chains of different frames share nothing."""
-        return hashlib.sha256(self.tools_json.encode()).hexdigest()[:16] if self.tools_json else ""
+        return hashlib.sha256(self.frame_json.encode()).hexdigest()[:16] if self.frame_json else ""
 
     @property
     def digest(self) -> str:
@@ -49,7 +54,7 @@ class ChatCall:
             self.options_json,
             [self.sampling.temperature, self.sampling.top_p, self.sampling.max_tokens],
         ]
-        return hashlib.sha256(canonical_json(parts).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class LiveMark:
     digest: str
     attempt: int
     abandoned: bool
+    # The truncated turn that it takes up again.
+    continues: int = -1
 
 
 class Kind(Enum):
@@ -97,8 +104,9 @@ def decide(
     digest = call.digest
     equal_live = [m for m in live if m.digest == digest and m.attempt == call.attempt and not m.idempotency_key]
     equal_nodes = [n for n in tree.with_digest(digest, call.attempt) if n.mark and not n.mark.idempotency_key]
+    taken_up = {m.continues for m in live}
     abandoned = next((m for m in equal_live if m.abandoned), None)
-    orphan = next((n for n in equal_nodes if _unheard(n, undelivered)), None)
+    orphan = next((n for n in equal_nodes if _unheard(n, undelivered) and n.node_id not in taken_up), None)
     if abandoned or orphan:
         return _again(abandoned, orphan, tree)
     if call.retry_count > 0:

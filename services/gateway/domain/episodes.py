@@ -6,12 +6,11 @@ It refuses to decide about training: that is the scheduler's and the reward serv
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from google.protobuf.message import Message
-
 from forgerl.common.v1 import score_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import episode_service_pb2 as api
 from forgerl.gateway.v1 import record_pb2
+from google.protobuf.message import Message
 
 _BEFORE = (api.EPISODE_STATE_SUBMITTED, api.EPISODE_STATE_ADMITTED, api.EPISODE_STATE_STARTED)
 _ENDED_BADLY = (api.EPISODE_STATE_FAILED, api.EPISODE_STATE_CANCELLED)

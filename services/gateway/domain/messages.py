@@ -13,7 +13,7 @@ from typing import cast
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 _VOLATILE_LINE = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
-"""Some clients put a line that changes with every request into the system prompt: it is left out of the matching only."""
+"""Some clients put a line that changes with every request into the system prompt: matching leaves it out."""
 
 
 class BadMessage(ValueError):
@@ -65,9 +65,9 @@ def parse_message(raw: object, where: str) -> Message:
 
 def parse_messages(raw: object) -> tuple[Message, ...]:
     """The messages of a request; at least one. Raises BadMessage."""
-    if not isinstance(raw, Sequence) or isinstance(raw, str) or not raw:
-        raise BadMessage("messages", "nothing" if not raw else type(raw).__name__, "a list of at least one message")
-    return tuple(parse_message(item, f"messages[{index}]") for index, item in enumerate(cast(Sequence[object], raw)))
+    if not isinstance(raw, list) or not raw:
+        raise BadMessage("messages", "nothing" if not raw else "no list", "a list of at least one message")
+    return tuple(parse_message(item, f"messages[{index}]") for index, item in enumerate(cast(list[object], raw)))
 
 
 def _text(raw: object, where: str) -> str:
@@ -94,15 +94,18 @@ def _tool_calls(raw: object, where: str) -> tuple[ToolCall, ...]:
         raise BadMessage(where, type(raw).__name__, "a list of function calls")
     calls: list[ToolCall] = []
     for index, item in enumerate(cast(Sequence[object], raw)):
-        call = cast(Mapping[str, object], item) if isinstance(item, Mapping) else {}
-        function = call.get("function")
-        named = cast(Mapping[str, object], function) if isinstance(function, Mapping) else {}
+        call = _object(item)
+        named = _object(call.get("function"))
         name, arguments = named.get("name"), named.get("arguments")
         if not isinstance(name, str):
             raise BadMessage(f"{where}[{index}].function.name", repr(name), "text")
         written = arguments if isinstance(arguments, str) else json.dumps(arguments if arguments is not None else {})
         calls.append(ToolCall(str(call.get("id") or ""), name, written))
     return tuple(calls)
+
+
+def _object(raw: object) -> Mapping[str, object]:
+    return cast(Mapping[str, object], raw) if isinstance(raw, Mapping) else {}
 
 
 def to_fields(message: Message) -> dict[str, object]:
@@ -124,7 +127,7 @@ def to_fields(message: Message) -> dict[str, object]:
 
 def to_json(message: Message) -> str:
     """The message as JSON text."""
-    return json.dumps(to_fields(message), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(to_fields(message), separators=(",", ":"))
 
 
 def from_json(text: str) -> Message:
@@ -144,7 +147,7 @@ def renderable(message: Message) -> Message:
 
 
 def match_key(message: Message) -> str:
-    """Equal for messages that mean the same: argument order, nulls, ids of calls, reasoning and outer space don't count.
+    """Equal for messages that mean the same: argument order, nulls, call ids, reasoning and outer space don't count.
 
     Reasoning is left out since many clients drop it when they send a turn back.
     """
@@ -154,12 +157,12 @@ def match_key(message: Message) -> str:
         content = _VOLATILE_LINE.sub("", content)
     calls = [[call.name, _canonical(call.arguments)] for call in message.tool_calls]
     parts = [message.role, content, message.name, "" if assistant else message.tool_call_id, calls]
-    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def canonical_json(value: object) -> str:
     """JSON text that does not depend on the order of keys."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _canonical(arguments: str) -> str:

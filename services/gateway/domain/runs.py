@@ -7,12 +7,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from google.protobuf.message import Message
-
 from forgerl.common.v1 import run_pb2
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import record_pb2
 from forgerl.gateway.v1 import run_service_pb2 as api
+from google.protobuf.message import Message
 
 TARGET_STEPS = 10
 """Steps over which the mean training reward is compared with the target."""

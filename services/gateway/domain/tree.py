@@ -130,6 +130,22 @@ class MessageTree:
         )
         return self._add(node)
 
+    def settle(self, turn: Turn) -> Turn:
+        """The turn as it is to be recorded now: context that is there already is not added a second time."""
+        parent = turn.parent_id
+        for index, message in enumerate(turn.context):
+            ids = turn.context_ids if index == len(turn.context) - 1 else ()
+            parent = self._same_child(parent, turn.frame, match_key(message), ids)
+            if parent == ROOT:
+                return turn
+        return replace(turn, parent_id=parent, context=(), context_ids=()) if turn.context else turn
+
+    def _same_child(self, parent: int, frame: str, key: str, ids: tuple[int, ...]) -> int:
+        same = (self.nodes[child] for child in self._children.get(parent, ()))
+        return next(
+            (n.node_id for n in same if not n.sample and (n.frame, n.key, n.token_ids) == (frame, key, ids)), ROOT
+        )
+
     def close(self, reason: str) -> None:
         """Nothing is accepted any more."""
         self.closed = reason or "sealed"
@@ -151,7 +167,7 @@ class MessageTree:
         return [token for node in self.path(node_id) for token in node.token_ids]
 
     def match(self, frame: str, messages: Sequence[Message], attempt: int) -> Match:
-        """The longest chain that the messages continue; of equally long ones the one that nobody went on from, the newest.
+        """The longest chain that the messages continue; of equally long ones the newest that nobody went on from.
 
         Turns of a lower attempt are never continued.
         """

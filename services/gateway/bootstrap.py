@@ -1,0 +1,111 @@
+"""Constructs and wires the gateway; the only place that does."""
+
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from types import ModuleType
+
+import httpx
+from forgerl.events.v1 import gateway_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
+from forgerl.gateway.v1 import episode_service_pb2_grpc, record_pb2, run_service_pb2_grpc
+from opentelemetry import trace
+
+from services.environments.registry import environments
+from services.gateway.adapters.credentials import Credentials
+from services.gateway.adapters.engine import HttpEngine
+from services.gateway.adapters.router import RouterRoutes
+from services.gateway.application import Desk, Registries
+from services.gateway.completions import Completions, Limits, Tools
+from services.gateway.entrypoints.http.door import Door
+from services.gateway.entrypoints.http.openai_chat import OpenAiChat
+from services.gateway.entrypoints.http.server import HttpServer, application
+from services.gateway.entrypoints.rpc import Doors, EpisodeServicer, RunServicer
+from services.gateway.entrypoints.run_clock import RunClock
+from services.gateway.folds import Folds
+from services.gateway.generating import Generating
+from services.gateway.intake import TOPICS, Intake
+from services.gateway.sealer import Sealer
+from services.gateway.sessions import Sessions
+from services.gateway.settings import Settings
+from services.gateway.views import Views
+from services.kernel import rpc
+from services.kernel.blobs import Blobs
+from services.kernel.broker import Broker
+from services.kernel.catalogue import Catalogue
+from services.kernel.clock import RandomIds, SystemClock
+from services.kernel.event_store import EventStore
+from services.kernel.lifecycle import Part
+from services.kernel.outbox import Relay
+from services.kernel.telemetry import current_traceparent
+from services.kernel.topics import BrokerSettings
+
+EVENTS: tuple[ModuleType, ...] = (gateway_pb2, trainer_pb2, scheduler_pb2, rollout_pb2, reward_pb2)
+PRIVATE: tuple[ModuleType, ...] = (record_pb2,)
+
+
+def new_trace(name: str, subject: str) -> str:
+    """Traceparent of a fresh root span."""
+    tracer = trace.get_tracer("forgerl.gateway")
+    with tracer.start_as_current_span(name, context=trace.set_span_in_context(trace.INVALID_SPAN)) as span:
+        span.set_attribute("subject", subject)
+        return current_traceparent()
+
+
+def agent_names(settings: Settings) -> frozenset[str]:
+    """Built-in agents and those of plug-ins (entry point group `forgerl.agents`)."""
+    plugged = {point.name for point in entry_points(group="forgerl.agents")}
+    return frozenset({name.strip() for name in settings.agents.split(",") if name.strip()} | plugged)
+
+
+async def build(settings: Settings) -> Sequence[Part]:
+    """The gateway's parts, in the order in which they start."""
+    clock = SystemClock()
+    ids = RandomIds(clock)
+    catalogue = Catalogue.from_modules(EVENTS)
+    store = EventStore.open(settings.store_url, catalogue, clock, durability=settings.durability)
+    blobs = Blobs.open(settings.blob_url, durability=settings.durability)
+    folds, sealer = Folds(store, clock), Sealer(store, blobs)
+
+    async def spec_of(run_id: str):
+        return (await folds.run(run_id)).spec
+
+    sessions = Sessions(store, blobs, spec_of, settings.open_episodes)
+    views = Views(store, sessions.drop)
+    await views.catch_up()
+    known = Registries(frozenset(environments()), agent_names(settings))
+    desk = Desk(store, folds, sealer, known, new_trace)
+    credentials = Credentials(settings.secret.get_secret_value(), settings.key_lifetime_s, clock, ids)
+    security = rpc.RpcSecurity(
+        settings.token.get_secret_value(), settings.tls_certificate, settings.tls_key, settings.tls_ca
+    )
+    engine = HttpEngine(engine_client(settings), settings.model)
+    routes = RouterRoutes(rpc.connect(settings.router_address, security))
+    tools = Tools(clock, ids, trace.get_tracer("forgerl.gateway"))
+    limits = Limits(settings.call_timeout_s, settings.max_calls)
+    completions = Completions(sessions, Generating(engine, routes, clock, ids), tools, limits)
+    door = Door(completions, credentials, settings.model, settings.max_body_bytes, settings.keep_alive_s)
+    http = HttpServer(application(OpenAiChat(door).routes()), settings.http_bind, 4 * settings.max_calls)
+    doors = Doors(desk, folds, views, store, blobs, credentials, f"{settings.url.rstrip('/')}/v1", settings.model)
+    server = await rpc.serve(
+        [
+            (run_service_pb2_grpc.add_RunServiceServicer_to_server, RunServicer(doors)),
+            (episode_service_pb2_grpc.add_EpisodeServiceServicer_to_server, EpisodeServicer(doors)),
+        ],
+        settings.bind,
+        security,
+    )
+    broker_settings = BrokerSettings(settings.kafka_url, settings.kafka_replication)
+    broker = Broker(broker_settings, catalogue, store)
+    broker.subscribe(TOPICS, service="gateway", handler=Intake(folds, sealer, clock).handle)
+    relay = Relay(store, broker_settings, catalogue, "gateway")
+    return [relay, views, RunClock(desk, folds, views, clock), broker, server, http]
+
+
+def engine_client(settings: Settings) -> httpx.AsyncClient:
+    """Connections to engines; a generation may be silent for as long as a call may last."""
+    timeout = httpx.Timeout(settings.call_timeout_s, connect=2.0, pool=settings.call_timeout_s)
+    limits = httpx.Limits(max_connections=2 * settings.max_calls, max_keepalive_connections=64)
+    headers = {
+        "authorization": f"Bearer {settings.token.get_secret_value()}",
+        "content-type": "application/json",
+    }
+    return httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers, trust_env=False)

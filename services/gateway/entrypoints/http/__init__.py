@@ -1,0 +1,1 @@
+"""The agents' LLM API: one file a dialect over one neutral core (`door.py`)."""

@@ -1,0 +1,162 @@
+"""RunService and EpisodeService.
+
+They refuse to decide: they translate, ask the desk or the folds, and answer views.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import grpc
+from forgerl.gateway.v1 import episode_service_pb2 as episode_api
+from forgerl.gateway.v1 import episode_service_pb2_grpc as episode_grpc
+from forgerl.gateway.v1 import run_service_pb2 as run_api
+from forgerl.gateway.v1 import run_service_pb2_grpc as run_grpc
+
+from services.gateway.adapters import records
+from services.gateway.adapters.credentials import Credentials
+from services.gateway.application import Desk, IdTaken
+from services.gateway.domain.tree import MessageTree
+from services.gateway.entrypoints import wire
+from services.gateway.folds import Folds
+from services.gateway.ports import EpisodeSealed
+from services.gateway.sessions import episode_stream, turns_stream
+from services.gateway.views import RunLine, Views
+from services.kernel.blobs import Blobs
+from services.kernel.event_store import EventStore
+
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What the servicers call."""
+
+    desk: Desk
+    folds: Folds
+    views: Views
+    store: EventStore
+    blobs: Blobs
+    credentials: Credentials
+    base_url: str
+    model: str
+
+
+async def _taken(error: IdTaken, context: grpc.aio.ServicerContext) -> None:
+    await context.abort(grpc.StatusCode.ALREADY_EXISTS, error.message)
+
+
+class RunServicer(run_grpc.RunServiceServicer):
+    """Runs."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+
+    async def CreateRun(self, request, context):
+        try:
+            await self._doors.desk.create_run(request.run_id, request.spec)
+        except IdTaken as error:
+            await _taken(error, context)
+        return await self._view(request.run_id)
+
+    async def GetRun(self, request, context):
+        return await self._view(request.run_id)
+
+    async def ListRuns(self, request, context):
+        await self._doors.views.catch_up()
+        return run_api.ListRunsResponse(runs=[await self._view(run_id) for run_id in self._doors.views.run_ids])
+
+    async def WatchRun(self, request, context) -> AsyncIterator[run_api.RunView]:
+        async for _ in self._doors.views.changes(f"run/{request.run_id}"):
+            view = await self._view(request.run_id)
+            yield view
+            if view.state != run_api.RUN_STATE_RUNNING and not request.follow:
+                return
+
+    async def StopRun(self, request, context):
+        await self._doors.desk.stop_run(request.run_id)
+        return await self._view(request.run_id)
+
+    async def ResumeRun(self, request, context):
+        await self._doors.desk.resume_run(request.run_id, request.end)
+        return await self._view(request.run_id)
+
+    async def RemoveRun(self, request, context):
+        await self._doors.views.catch_up()
+        ids = self._doors.views.runs.get(request.run_id, RunLine()).episode_ids
+        count, size = await self._doors.desk.remove_run(request.run_id, ids, self._doors.blobs)
+        return run_api.RemoveRunResponse(blobs=count, freed_bytes=size)
+
+    async def _view(self, run_id: str) -> run_api.RunView:
+        await self._doors.views.catch_up()
+        return wire.run_view(await self._doors.folds.run(run_id), self._doors.views.runs.get(run_id, RunLine()))
+
+
+class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
+    """Episodes."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+
+    async def SubmitEpisode(self, request, context):
+        try:
+            created = await self._doors.desk.submit(request)
+        except IdTaken as error:
+            await _taken(error, context)
+        return episode_api.SubmitEpisodeResponse(episode_id=request.episode_id, created=created)
+
+    async def SubmitEpisodes(self, request_iterator, context):
+        async for request in request_iterator:
+            yield await self.SubmitEpisode(request, context)
+
+    async def GetEpisode(self, request, context):
+        return await self._view(request.episode_id)
+
+    async def ListEpisodes(self, request, context):
+        await self._doors.views.catch_up()
+        lines = self._doors.views.episodes
+        ids = [
+            episode_id
+            for episode_id in self._doors.views.runs.get(request.run_id, RunLine()).episode_ids
+            if not request.kind or lines[episode_id].kind == request.kind
+        ]
+        start = ids.index(request.after) + 1 if request.after in ids else 0
+        page = ids[start : start + (request.limit or _PAGE)]
+        return episode_api.ListEpisodesResponse(episodes=[await self._view(episode_id) for episode_id in page])
+
+    async def WatchEpisode(self, request, context) -> AsyncIterator[episode_api.EpisodeView]:
+        last = None
+        async for _ in self._doors.views.changes(f"episode/{request.episode_id}"):
+            view = await self._view(request.episode_id)
+            if view != last:
+                yield view
+            last = view
+            if (await self._doors.folds.episode(request.episode_id)).over:
+                return
+
+    async def CancelEpisode(self, request, context):
+        await self._doors.desk.cancel(request.episode_id, request.reason)
+        return await self._view(request.episode_id)
+
+    async def IssueCredential(self, request, context):
+        episode = await self._doors.folds.episode(request.episode_id)
+        if episode.sealed is not None:
+            raise EpisodeSealed(f"episode {request.episode_id} is over: it gets no key any more")
+        key = self._doors.credentials.issue(request.episode_id, episode.submitted.run_id)
+        answer = episode_api.Credential(base_url=self._doors.base_url, api_key=key.api_key, model=self._doors.model)
+        answer.expires_at.FromDatetime(key.expires_at)
+        return answer
+
+    async def GetTranscript(self, request, context):
+        await self._doors.folds.episode(request.episode_id)
+        tree = MessageTree()
+        await records.fold(tree, await self._doors.store.read(turns_stream(request.episode_id)), self._doors.blobs)
+        return wire.transcript(tree)
+
+    async def _view(self, episode_id: str) -> episode_api.EpisodeView:
+        doors = self._doors
+        await doors.views.catch_up()
+        episode = await doors.folds.episode(episode_id)
+        first = (await doors.store.read(episode_stream(episode_id), limit=1))[0]
+        run = await doors.folds.run(episode.submitted.run_id)
+        line = doors.views.episodes.get(episode_id)
+        return wire.episode_view(episode, run, line, first.cause.traceparent)
