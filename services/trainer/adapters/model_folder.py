@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from services.trainer.domain.refusal import StepRefused
 
@@ -21,8 +22,8 @@ NOT_COMPANIONS = ("config.json", "model.safetensors.index.json", "manifest.json"
 
 def load_model(folder: Path) -> torch.nn.Module:
     """A causal LM in float32, its head included. Raises StepRefused with one line."""
-    if not (folder / "config.json").is_file():
-        raise StepRefused(f"model.path: given {folder}; allowed a Hugging Face model directory (it has no config.json)")
+    _check_folder(folder)
+    disable_progress_bar()
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -32,6 +33,7 @@ def load_model(folder: Path) -> torch.nn.Module:
 
 def check_tokenizer(folder: Path) -> None:
     """Raise StepRefused unless the folder has a tokenizer with a chat template."""
+    _check_folder(folder)
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
@@ -60,6 +62,11 @@ def weights_digest(folder: Path) -> str:
     for path in sorted(folder.glob("*.safetensors")):
         total.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise StepRefused(f"model.path: given {folder}; allowed a Hugging Face model directory (it has no config.json)")
 
 
 def _first_line(error: Exception) -> str:

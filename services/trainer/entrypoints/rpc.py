@@ -1,4 +1,4 @@
-"""PolicyService: policies, metrics, and log-probabilities to compare with an engine's. It refuses to change anything."""
+"""PolicyService: policies, metrics, and log-probabilities to compare with an engine's. It refuses to change a run."""
 
 import tempfile
 from functools import partial
