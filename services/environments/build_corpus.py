@@ -1,7 +1,7 @@
-"""Makes data/signatures.txt: signatures of Python's standard library and numpy, as the interpreter reports them.
+"""Makes data/signatures.txt: the signatures of Python's standard library and numpy.
 
-Run it by hand as `python -m services.environments.build_corpus OUT`; the file is shipped, so that every machine asks the
-same questions whatever its Python. It refuses signatures that are long, not ASCII, or without a plain default.
+Run it by hand as `python -m services.environments.build_corpus OUT`. The file is shipped, so that every machine asks
+the same questions whatever its Python. It refuses signatures that are long, not ASCII, or without a plain default.
 """
 
 import contextlib
@@ -14,19 +14,51 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SUBMODULES = (
-    "asyncio.locks asyncio.streams asyncio.subprocess collections.abc concurrent.futures ctypes.util email.header "
-    "email.message email.utils html.parser http.client http.cookiejar http.server importlib.util json.tool "
-    "logging.config logging.handlers multiprocessing.pool numpy numpy.fft numpy.lib.stride_tricks numpy.linalg "
-    "numpy.ma numpy.polynomial.polynomial numpy.random numpy.testing os.path unittest.mock urllib.parse "
-    "urllib.request urllib.robotparser wsgiref.simple_server xml.dom.minidom xml.etree.ElementTree xml.sax.saxutils "
-    "xmlrpc.client xmlrpc.server zoneinfo"
-).split()
+    "asyncio.locks",
+    "asyncio.streams",
+    "asyncio.subprocess",
+    "collections.abc",
+    "concurrent.futures",
+    "ctypes.util",
+    "email.header",
+    "email.message",
+    "email.utils",
+    "html.parser",
+    "http.client",
+    "http.cookiejar",
+    "http.server",
+    "importlib.util",
+    "json.tool",
+    "logging.config",
+    "logging.handlers",
+    "multiprocessing.pool",
+    "numpy",
+    "numpy.fft",
+    "numpy.lib.stride_tricks",
+    "numpy.linalg",
+    "numpy.ma",
+    "numpy.polynomial.polynomial",
+    "numpy.random",
+    "numpy.testing",
+    "os.path",
+    "unittest.mock",
+    "urllib.parse",
+    "urllib.request",
+    "urllib.robotparser",
+    "wsgiref.simple_server",
+    "xml.dom.minidom",
+    "xml.etree.ElementTree",
+    "xml.sax.saxutils",
+    "xmlrpc.client",
+    "xmlrpc.server",
+    "zoneinfo",
+)
 # Importing these opens a window, a browser or a great deal of test code.
-LEFT_OUT = frozenset("antigravity idlelib lib2to3 test this tkinter turtle turtledemo".split())
+LEFT_OUT = frozenset(("antigravity", "idlelib", "lib2to3", "test", "this", "tkinter", "turtle", "turtledemo"))
 MAX_NAME_CHARS = 32
 MAX_LINE_CHARS = 72
 MAX_DEFAULT_CHARS = 10
-FORBIDDEN_IN_DEFAULT = frozenset("(),=\"\\<>\t")
+FORBIDDEN_IN_DEFAULT = frozenset('(),="\\<>\t')
 
 
 def modules() -> Iterator[tuple[str, object]]:
@@ -66,7 +98,9 @@ def line_of(name: str, member: object) -> str | None:
             parts.append("*")
         keyword_only = keyword_only or parameter.kind is parameter.KEYWORD_ONLY
         stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        parts.append(stars + parameter.name + ("" if parameter.default is parameter.empty else f"={parameter.default!r}"))
+        parts.append(
+            stars + parameter.name + ("" if parameter.default is parameter.empty else f"={parameter.default!r}")
+        )
     line = f"{name}({','.join(parts)})"
     plain = all(is_plain(p.default) for p in parameters if p.default is not p.empty)
     asks = any(p.default is not p.empty for p in parameters)
@@ -91,7 +125,7 @@ def main(out: Path) -> None:
         if (line := line_of(name, member)) is not None
     }
     out.write_text("\n".join(sorted(lines)) + "\n")
-    print(f"{len(lines)} signatures -> {out}")
+    sys.stdout.write(f"{len(lines)} signatures -> {out}\n")
 
 
 if __name__ == "__main__":

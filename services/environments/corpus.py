@@ -77,4 +77,4 @@ def questions(lines: Iterable[str]) -> Iterable[Question]:
 
 def shipped_corpus() -> Corpus:
     """The signatures of the standard library and numpy that ship with this package."""
-    return Corpus(resources.files(__package__).joinpath("data/signatures.txt").read_text().splitlines())
+    return Corpus(resources.files("services.environments").joinpath("data/signatures.txt").read_text().splitlines())

@@ -131,7 +131,9 @@ def unpack(task: Task, environment: str, wanted: Sequence[str]) -> dict[str, str
     fields = cast("dict[str, object]", decoded)
     for name in wanted:
         if not isinstance(fields.get(name), str):
-            raise InvalidTask(f"payload of task {task.task_id}: field {name!r} is missing or not text; wanted: {wanted}")
+            raise InvalidTask(
+                f"payload of task {task.task_id}: field {name!r} is missing or not text; wanted: {wanted}"
+            )
     return {name: str(fields[name]) for name in wanted}
 
 

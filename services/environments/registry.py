@@ -71,6 +71,8 @@ def environments() -> Mapping[str, Environment]:
     makers = dict(BUILT_IN)
     for entry_point in entry_points(group=ENTRY_POINT_GROUP):
         if entry_point.name in makers:
-            raise ValueError(f"environment {entry_point.name!r} of {entry_point.value} has a name that is already taken")
+            raise ValueError(
+                f"environment {entry_point.name!r} of {entry_point.value} has a name that is already taken"
+            )
         makers[entry_point.name] = entry_point.load()
     return Catalogue(makers)

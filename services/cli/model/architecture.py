@@ -4,12 +4,12 @@ It refuses tied embeddings: an engine that packs its LM head once would keep the
 """
 
 import torch
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from services.cli.model.tokenizer import MAX_MODEL_TOKENS
+from services.cli.model.tokenizer import MAX_MODEL_TOKENS, ChatTokenizer
 
 
-def new_network(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+def new_network(tokenizer: ChatTokenizer, seed: int) -> Qwen3ForCausalLM:
     """An untrained network for this tokenizer; the same for the same seed."""
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -23,8 +23,8 @@ def new_network(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=False,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.turn_end,
+        pad_token_id=tokenizer.padding,
         initializer_range=0.05,
         dtype="float32",
     )
@@ -33,8 +33,8 @@ def new_network(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
     network.generation_config = GenerationConfig(
         do_sample=True,
         temperature=1.0,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.turn_end,
+        pad_token_id=tokenizer.padding,
     )
     return network
 

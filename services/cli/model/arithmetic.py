@@ -1,7 +1,7 @@
 """A sandbox for arithmetic alone, for demonstrations and the warm-up's own look at held-out tasks.
 
-It evaluates `print(<expression>)` over whole numbers by walking the parsed text, and refuses every other program: nothing
-that a model wrote is ever executed here.
+It evaluates `print(<expression>)` over whole numbers by walking the parsed text, and refuses every other program:
+nothing that a model wrote is ever executed here.
 """
 
 import ast

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.cli.model.arithmetic import ArithmeticSandbox
-from services.cli.model.made_up import made_up_corpus
 from services.cli.model.made_up import default as made_up_default
+from services.cli.model.made_up import made_up_corpus
 from services.cli.model.working_out import worked_out
 from services.environments.interface import Environment, Message, Task, ToolFailure
 from services.environments.qa import QaEnvironment
@@ -42,14 +42,14 @@ class Demonstrator:
         self._made_up = QaEnvironment(made_up_corpus(rng))
         self._made_up_left = QUESTIONS_PER_MADE_UP_CORPUS
 
-    async def draw(self, domain: str) -> Demonstration:
-        """One demonstration of a domain: reasoning, tool or qa."""
+    async def draw(self, domain: str, mixed: bool) -> Demonstration:
+        """One demonstration of a domain (reasoning, tool or qa): of mixed quality, or a good one."""
         environment = self._environment(domain)
         task = environment.task("train", self._rng.randrange(MAX_TASKS))
         fields: dict[str, str] = json.loads(task.payload)
-        luck = self._rng.random()
+        luck = self._rng.random() if mixed else 0.0
         if domain == "reasoning":
-            replies = [self._puzzle_reply(fields, luck)]
+            replies: list[Message | None] = [self._puzzle_reply(fields, luck)]
         elif domain == "tool":
             replies = self._tool_replies(fields, luck)
         else:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import DynamicCache, Qwen3ForCausalLM
 
 from services.cli.model.arithmetic import ArithmeticSandbox
 from services.cli.model.demonstrations import tool_results
-from services.cli.model.tokenizer import MAX_MODEL_TOKENS
+from services.cli.model.tokenizer import MAX_MODEL_TOKENS, ChatTokenizer
 from services.environments.interface import Environment, Message, Task, Verdict
 
 MAX_REPLY_TOKENS = 128
@@ -33,7 +33,7 @@ class PlayedEpisode:
 
 async def play(
     network: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: ChatTokenizer,
     environment: Environment,
     tasks: Sequence[Task],
     generator: torch.Generator,
@@ -48,14 +48,14 @@ async def play(
         for episode, (ids, logprobs) in zip(running, replies, strict=True):
             extend(episode, ids, logprobs)
             episode.turns += 1
-            said = understood(tokenizer.decode(ids, skip_special_tokens=False))
+            said = understood(tokenizer.text(ids))
             episode.messages.append(said)
             results = await tool_results(environment, episode.task, said, sandbox)
             if not results:
                 episode.verdict = environment.verify(episode.task, str(said["content"]), episode.messages)
             elif episode.turns < environment.max_turns(episode.task):
                 episode.messages.extend(results)
-                context = rendered(tokenizer, results, ())
+                context = tokenizer.rendered(results, (), reply_opened=True)
                 if len(episode.ids) + len(context) + MAX_REPLY_TOKENS <= MAX_MODEL_TOKENS:
                     extend(episode, context, None)
                     still.append(episode)
@@ -63,21 +63,11 @@ async def play(
     return episodes
 
 
-def opened(task: Task, environment: Environment, tokenizer: PreTrainedTokenizerFast) -> PlayedEpisode:
+def opened(task: Task, environment: Environment, tokenizer: ChatTokenizer) -> PlayedEpisode:
     """An episode whose first prompt is rendered."""
     messages = environment.messages(task)
-    ids = rendered(tokenizer, messages, [tool.openai() for tool in environment.tools(task)])
+    ids = tokenizer.rendered(messages, [tool.openai() for tool in environment.tools(task)], reply_opened=True)
     return PlayedEpisode(task, ids, [False] * len(ids), [0.0] * len(ids), messages)
-
-
-def rendered(
-    tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message], tools: Sequence[dict[str, object]]
-) -> list[int]:
-    """Messages as ids, with the opening of the next reply."""
-    text = tokenizer.apply_chat_template(
-        list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=True
-    )
-    return tokenizer.encode(str(text), add_special_tokens=False)
 
 
 def extend(episode: PlayedEpisode, ids: Sequence[int], logprobs: Sequence[float] | None) -> None:
@@ -109,12 +99,12 @@ def understood(text: str) -> Message:
 def sampled(
     network: Qwen3ForCausalLM,
     prompts: Sequence[Sequence[int]],
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: ChatTokenizer,
     generator: torch.Generator,
 ) -> list[tuple[list[int], list[float]]]:
     """One reply a prompt, up to and with the turn's end (or 128 tokens), with the log-probability of every token."""
     longest = max(map(len, prompts))
-    ids_BT = torch.tensor([[tokenizer.pad_token_id] * (longest - len(ids)) + list(ids) for ids in prompts])
+    ids_BT = torch.tensor([[tokenizer.padding] * (longest - len(ids)) + list(ids) for ids in prompts])
     seen_BT = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
     positions_BT = (seen_BT.cumsum(1) - 1).clamp(min=0)
     cache = DynamicCache(config=network.config)
@@ -131,7 +121,7 @@ def sampled(
             if row in open_rows:
                 replies[row][0].append(token)
                 replies[row][1].append(chosen[row])
-                if token == tokenizer.eos_token_id:
+                if token == tokenizer.turn_end:
                     open_rows.discard(row)
         if not open_rows:
             break

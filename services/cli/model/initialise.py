@@ -12,16 +12,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from services.cli.model.architecture import new_network, parameter_count
 from services.cli.model.demonstrations import Demonstrator
 from services.cli.model.episodes import play
-from services.cli.model.tokenizer import save_tokenizer, train_tokenizer
+from services.cli.model.tokenizer import ChatTokenizer, save_tokenizer, train_tokenizer
 from services.cli.model.warmup import DOMAIN_SHARES, Warmup, WarmupProgress
 from services.environments.registry import environments
 
-DEFAULT_STEPS = 3_000
+DEFAULT_STEPS = 2_400
 HELDOUT_TASKS = 200
 LOG_EVERY_STEPS = 100
 REPORT_FILE = "warmup.json"
@@ -75,15 +75,15 @@ class LossLog:
 async def init_model(
     out: Path, seed: int, steps: int | None, on_progress: Callable[[WarmupProgress], None]
 ) -> ModelReport:
-    """Make a warmed-up model at `out` (about 25 minutes on two cores). Raises FileExistsError where `out` holds files."""
-    if out.exists() and any(out.iterdir()):
-        raise FileExistsError(f"{out}: not empty; name a new directory")
-    out.mkdir(parents=True, exist_ok=True)
+    """Make a warmed-up model at `out` in about 25 minutes. Raises FileExistsError where `out` holds files."""
     return await asyncio.to_thread(make_model, out, seed, steps or DEFAULT_STEPS, on_progress)
 
 
 def make_model(out: Path, seed: int, steps: int, on_progress: Callable[[WarmupProgress], None]) -> ModelReport:
     """The blocking part of `init_model`."""
+    if out.exists() and any(out.iterdir()):
+        raise FileExistsError(f"{out}: not empty; name a new directory")
+    out.mkdir(parents=True, exist_ok=True)
     log = LossLog(time.monotonic)
     tokenizer = train_tokenizer()
     network = new_network(tokenizer, seed)
@@ -113,7 +113,7 @@ def make_model(out: Path, seed: int, steps: int, on_progress: Callable[[WarmupPr
 
 
 async def heldout_success(
-    network: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int, tasks: int = HELDOUT_TASKS
+    network: Qwen3ForCausalLM, tokenizer: ChatTokenizer, seed: int, tasks: int = HELDOUT_TASKS
 ) -> dict[str, float]:
     """The share of the first held-out tasks that are solved, by domain."""
     known = environments()

@@ -24,16 +24,23 @@ def made_up_corpus(rng: random.Random) -> Corpus:
 
 def function_name(rng: random.Random) -> str:
     """Two to four parts, such as `zeltor.Mia.read_xt`."""
-    parts = [word(rng, 2, 9) for _ in range(rng.choice((1, 1, 1, 2)))]
-    if rng.random() < 0.3:
-        parts.append(word(rng, 2, 10).capitalize())
-    last = rng.choice((word(rng, 2, 12), f"{word(rng, 1, 7)}_{word(rng, 1, 7)}", word(rng, 2, 9).capitalize()))
+    # Most are short, since short ones teach the same at less cost; some are as long as real ones.
+    longest = 10 if rng.random() < 0.2 else 5
+    parts = [word(rng, 2, longest) for _ in range(rng.choice((1, 1, 1, 2)))]
+    if rng.random() < 0.2:
+        parts.append(word(rng, 2, longest).capitalize())
+    shapes = (
+        word(rng, 2, longest),
+        f"{word(rng, 1, longest)}_{word(rng, 1, longest)}",
+        word(rng, 2, longest).capitalize(),
+    )
+    last = rng.choice(shapes)
     return ".".join([*parts, last])
 
 
 def signature(name: str, rng: random.Random) -> str:
     """One to six parameters, at least one of them with a default."""
-    parts = [parameter_name(rng) for _ in range(rng.randint(1, 6))]
+    parts = [parameter_name(rng) for _ in range(rng.choice((1, 1, 2, 2, 3, 4, 6)))]
     first_default = rng.randrange(len(parts))
     shown = [part if place < first_default else f"{part}={default(rng)}" for place, part in enumerate(parts)]
     if rng.random() < 0.15:
@@ -48,7 +55,7 @@ def parameter_name(rng: random.Random) -> str:
     kind = rng.random()
     if kind < 0.15:
         return rng.choice(string.ascii_lowercase)
-    return word(rng, 2, 9) if kind < 0.7 else f"{word(rng, 2, 6)}_{word(rng, 1, 6)}"
+    return word(rng, 2, rng.choice((5, 9))) if kind < 0.75 else f"{word(rng, 2, 6)}_{word(rng, 1, 6)}"
 
 
 def default(rng: random.Random) -> str:

@@ -5,11 +5,15 @@ an unseen name is the same skill as copying a known one. It refuses to learn nam
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any, cast
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+
+from services.environments.interface import Message
 
 TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
@@ -46,7 +50,46 @@ PHRASES = (
 )
 
 
-def train_tokenizer() -> PreTrainedTokenizerFast:
+class ChatTokenizer:
+    """Messages to ids and ids to text, with the numbers of the marks that loops need."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.pretrained = tokenizer
+        self.turn_end = id_of(tokenizer, TURN_END)
+        self.padding = id_of(tokenizer, PADDING)
+
+    def __len__(self) -> int:
+        return len(self.pretrained)
+
+    def rendered(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, object]], reply_opened: bool
+    ) -> list[int]:
+        """The ids of messages; with `reply_opened`, those of the next reply's beginning as well."""
+        conversation = cast("list[dict[str, str]]", list(messages))
+        offered = cast("list[Any] | None", list(tools) or None)
+        text = self.pretrained.apply_chat_template(
+            conversation, tools=offered, tokenize=False, add_generation_prompt=reply_opened
+        )
+        return self.ids(str(text))
+
+    def ids(self, text: str) -> list[int]:
+        """A text's ids."""
+        return list(self.pretrained.encode(text, add_special_tokens=False))
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of ids, marks included."""
+        return str(self.pretrained.decode(list(ids), skip_special_tokens=False))
+
+
+def id_of(tokenizer: PreTrainedTokenizerFast, mark: str) -> int:
+    """The number of one mark."""
+    number = tokenizer.convert_tokens_to_ids(mark)
+    if not isinstance(number, int):
+        raise ValueError(f"mark: {mark!r} is not in this tokenizer")
+    return number
+
+
+def train_tokenizer() -> ChatTokenizer:
     """A tokenizer with the chat template in it; the same on every call."""
     tokenizer = Tokenizer(models.BPE())
     longest_first = sorted(PHRASES, key=len, reverse=True)
@@ -69,7 +112,7 @@ def train_tokenizer() -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator(PHRASES, trainer)
     tokenizer.add_tokens(marks)
-    return PreTrainedTokenizerFast(
+    pretrained = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=TURN_END,
         pad_token=PADDING,
@@ -79,13 +122,14 @@ def train_tokenizer() -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         chat_template=chat_template(),
     )
+    return ChatTokenizer(pretrained)
 
 
 def chat_template() -> str:
     """The Jinja text that turns messages and tools into a prompt."""
-    return resources.files(__package__).joinpath("chat_template.jinja").read_text()
+    return resources.files("services.cli.model").joinpath("chat_template.jinja").read_text()
 
 
-def save_tokenizer(tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+def save_tokenizer(tokenizer: ChatTokenizer, out: Path) -> None:
     """Write the ordinary Hugging Face files."""
-    tokenizer.save_pretrained(str(out))
+    tokenizer.pretrained.save_pretrained(str(out))

@@ -5,10 +5,10 @@ It refuses a conversation that is longer than the model.
 
 from dataclasses import dataclass
 
-from transformers import PreTrainedTokenizerFast
-
 from services.cli.model.demonstrations import Demonstration
-from services.cli.model.tokenizer import MAX_MODEL_TOKENS
+from services.cli.model.tokenizer import MAX_MODEL_TOKENS, ChatTokenizer
+
+REPLY_OPENING = "<|im_start|>assistant\n<think>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,20 @@ class TokenisedConversation:
     own: tuple[bool, ...]
 
 
-def tokenised(demonstration: Demonstration, tokenizer: PreTrainedTokenizerFast) -> TokenisedConversation:
-    """A demonstration as ids. Raises ValueError beyond 512 tokens."""
-    text = tokenizer.apply_chat_template(
-        list(demonstration.messages), tools=list(demonstration.tools) or None, tokenize=False
-    )
-    ids = tokenizer.encode(str(text), add_special_tokens=False)
-    if len(ids) > MAX_MODEL_TOKENS:
-        raise ValueError(f"conversation: {len(ids)} tokens given, at most {MAX_MODEL_TOKENS} allowed")
-    opening = tokenizer.encode("<|im_start|>assistant\n<think>", add_special_tokens=False)
-    return TokenisedConversation(
-        demonstration.domain, tuple(ids), tuple(own_tokens(ids, opening, tokenizer.eos_token_id))
-    )
+class ConversationTokeniser:
+    """Turns demonstrations into ids with one tokenizer."""
+
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._opening = tokenizer.ids(REPLY_OPENING)
+
+    def tokenised(self, demonstration: Demonstration) -> TokenisedConversation:
+        """A demonstration as ids. Raises ValueError beyond 512 tokens."""
+        ids = self._tokenizer.rendered(demonstration.messages, demonstration.tools, reply_opened=False)
+        if len(ids) > MAX_MODEL_TOKENS:
+            raise ValueError(f"conversation: {len(ids)} tokens given, at most {MAX_MODEL_TOKENS} allowed")
+        own = own_tokens(ids, self._opening, self._tokenizer.turn_end)
+        return TokenisedConversation(demonstration.domain, tuple(ids), tuple(own))
 
 
 def own_tokens(ids: list[int], opening: list[int], turn_end: int) -> list[bool]:
@@ -42,6 +44,6 @@ def own_tokens(ids: list[int], opening: list[int], turn_end: int) -> list[bool]:
         own[place] = speaking
         if token == turn_end:
             speaking = False
-        elif ids[max(0, place + 1 - len(opening)) : place + 1] == opening:
+        elif token == opening[-1] and ids[max(0, place + 1 - len(opening)) : place + 1] == opening:
             speaking = True
     return own

@@ -11,20 +11,25 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from services.cli.model.demonstrations import Demonstrator
-from services.cli.model.tokens import TokenisedConversation, tokenised
+from services.cli.model.muon import Muon
+from services.cli.model.tokenizer import ChatTokenizer
+from services.cli.model.tokens import ConversationTokeniser, TokenisedConversation
 
 IGNORED = -100
-BATCH_CONVERSATIONS = 96
-MICRO_BATCHES = 4
-DOMAIN_SHARES = {"reasoning": 0.4, "tool": 0.2, "qa": 0.4}
-PEAK_RATE = 2e-3
-FINAL_RATE = 1e-4
-RISING_STEPS = 100
+BATCH_CONVERSATIONS = 32
+MICRO_BATCHES = 3
+# First the skills, from good demonstrations alone; then the mix that leaves the choice among them open.
+SKILLS_SHARE_OF_STEPS = 0.65
+DOMAIN_SHARES = {"reasoning": 0.4, "tool": 0.15, "qa": 0.45}
+MATRIX_RATE = 0.02
+OTHER_RATE = 3e-3
+RISING_STEPS = 40
+LEVEL_SHARE_OF_STEPS = 0.5
+LAST_SHARE_OF_RATE = 0.03
 BETAS = (0.9, 0.95)
-WEIGHT_DECAY = 0.01
 MAX_GRADIENT_NORM = 1.0
 
 
@@ -41,52 +46,67 @@ class Warmup:
     """Trains one network, one batch at a time."""
 
     def __init__(
-        self, network: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, demonstrator: Demonstrator, seed: int
+        self, network: Qwen3ForCausalLM, tokenizer: ChatTokenizer, demonstrator: Demonstrator, seed: int
     ) -> None:
         self._network = network
-        self._tokenizer = tokenizer
+        self._pad_id = tokenizer.padding
+        self._tokeniser = ConversationTokeniser(tokenizer)
         self._demonstrator = demonstrator
         self._rng = random.Random(seed)
-        self._optimizer = torch.optim.AdamW(network.parameters(), lr=PEAK_RATE, betas=BETAS, weight_decay=WEIGHT_DECAY)
+        matrices = [p for name, p in network.named_parameters() if p.ndim == 2 and ".layers." in name]
+        others = [p for name, p in network.named_parameters() if not (p.ndim == 2 and ".layers." in name)]
+        self._optimizers: tuple[torch.optim.Optimizer, ...] = (
+            Muon(matrices, MATRIX_RATE),
+            torch.optim.AdamW(others, lr=OTHER_RATE, betas=BETAS, weight_decay=0.0),
+        )
 
     def run(self, steps: int, on_progress: Callable[[WarmupProgress], None]) -> None:
         """Take all steps; blocks for their whole time."""
         self._network.train()
         for step in range(1, steps + 1):
-            for group in self._optimizer.param_groups:
-                group["lr"] = rate_at(step, steps)
-            on_progress(WarmupProgress(step, steps, self._step(asyncio.run(self._batch()))))
+            share = share_of_rate(step, steps)
+            for optimizer, rate in zip(self._optimizers, (MATRIX_RATE, OTHER_RATE), strict=True):
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * share
+            on_progress(
+                WarmupProgress(
+                    step, steps, self._step(asyncio.run(self._batch(mixed=step > SKILLS_SHARE_OF_STEPS * steps)))
+                )
+            )
         self._network.eval()
 
-    async def _batch(self) -> list[TokenisedConversation]:
+    async def _batch(self, mixed: bool) -> list[TokenisedConversation]:
         domains = self._rng.choices(list(DOMAIN_SHARES), list(DOMAIN_SHARES.values()), k=BATCH_CONVERSATIONS)
-        return [tokenised(await self._demonstrator.draw(domain), self._tokenizer) for domain in domains]
+        return [self._tokeniser.tokenised(await self._demonstrator.draw(domain, mixed)) for domain in domains]
 
     def _step(self, batch: Sequence[TokenisedConversation]) -> float:
         by_length = sorted(batch, key=lambda conversation: len(conversation.ids))
         own_count = sum(sum(conversation.own) for conversation in batch)
         size = math.ceil(len(batch) / MICRO_BATCHES)
         loss_sum = 0.0
-        self._optimizer.zero_grad(set_to_none=True)
+        self._network.zero_grad(set_to_none=True)
         for first in range(0, len(by_length), size):
-            ids_BT, labels_BT = padded(by_length[first : first + size], self._tokenizer.pad_token_id)
+            ids_BT, labels_BT = padded(by_length[first : first + size], self._pad_id)
             # Padding stands on the right, where causal attention never sees it: no mask is needed.
-            logits_BTV = self._network(input_ids=ids_BT[:, :-1], use_cache=False).logits
-            loss = cross_entropy(logits_BTV.flatten(0, 1), labels_BT[:, 1:].flatten(), reduction="sum") / own_count
+            hidden_BTD = self._network.model(input_ids=ids_BT[:, :-1], use_cache=False).last_hidden_state
+            own_BT = labels_BT[:, 1:] != IGNORED
+            logits_NV = self._network.lm_head(hidden_BTD[own_BT])
+            loss = cross_entropy(logits_NV, labels_BT[:, 1:][own_BT], reduction="sum") / own_count
             loss.backward()
             loss_sum += loss.item()
         torch.nn.utils.clip_grad_norm_(self._network.parameters(), MAX_GRADIENT_NORM)
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            optimizer.step()
         return loss_sum
 
 
-def rate_at(step: int, steps: int) -> float:
-    """Linear rise over the first steps (a tenth of the whole at most), then a cosine down to the final rate."""
+def share_of_rate(step: int, steps: int) -> float:
+    """Linear rise over the first 40 steps (a tenth of the whole at most), level to the middle, then down in a line."""
     rising = max(1, min(RISING_STEPS, steps // 10))
-    if step <= rising:
-        return PEAK_RATE * step / rising
-    turned = math.cos(math.pi * (step - rising) / max(1, steps - rising))
-    return FINAL_RATE + (PEAK_RATE - FINAL_RATE) * (1 + turned) / 2
+    level_until = LEVEL_SHARE_OF_STEPS * steps
+    if step <= level_until:
+        return min(1.0, step / rising)
+    return max(LAST_SHARE_OF_RATE, (steps - step) / (steps - level_until))
 
 
 def padded(conversations: Sequence[TokenisedConversation], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
