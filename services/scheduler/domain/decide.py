@@ -8,9 +8,9 @@ then consumption, hand-over and admission. Decided here:
   revoked when it no longer is.
 - A doomed item is dropped when the window reaches it, also while no batch is wanted; one that could be trained
   waits for a batch.
-- Look-ahead S binds at admission: counting everything unconsumed ahead of it, an item must belong to a batch b
-  <= completed + 1 + S. Items known to be doomed don't count, so their places are given away before the window
-  gets there.
+- Look-ahead S binds twice: a batch b is filled only after step b - 1 - S, and an item is admitted only if, counting
+  everything unconsumed ahead of it, it belongs to a batch b <= published + 1 + S. Items known to be doomed don't
+  count, so their places are given away before the window gets there.
 """
 
 from services.scheduler.domain.decisions import (
@@ -75,7 +75,7 @@ def _consume(state: State, plan: Plan) -> Decision | None:
     item = state.queue[position]
     if item.doom:
         return DropItem(item.group_id, position, item.doom)
-    if len(state.filling) >= plan.config.items_per_batch or not state.batch_reached(state.next_batch):
+    if len(state.filling) >= plan.config.items_per_batch or not state.may_fill(state.next_batch):
         return None
     staleness_steps = state.next_batch - 1 - item.oldest_step
     if 0 < plan.config.max_staleness_steps < staleness_steps:
@@ -97,7 +97,7 @@ def _admit_item(state: State, plan: Plan) -> Decision | None:
         return None
     ahead = len(state.filling) + len(state.queue) - state.doomed
     batch = state.next_batch + ahead // config.items_per_batch
-    if not state.batch_reached(batch):
+    if not state.may_generate_for(batch):
         return None
     if 0 < config.max_staleness_steps < batch - 1 - state.published:
         return None

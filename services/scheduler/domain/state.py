@@ -127,13 +127,20 @@ class State:
     def stalled(self) -> bool:
         """A batch wants an item, finished ones are there, and the window hides all of them."""
         plan = self.plan
-        if plan is None or not len(plan.selection) or not self.batch_reached(self.next_batch):
+        if plan is None or not len(plan.selection) or not self.may_fill(self.next_batch):
             return False
         return len(self.filling) < plan.config.items_per_batch and plan.selection.next(self.head) is None
 
-    def batch_reached(self, batch: int) -> bool:
-        """Whether batch `batch` may be filled: S allows it and the run goes that far."""
+    def may_fill(self, batch: int) -> bool:
+        """Whether batch `batch` may be filled: step b - 1 - S is done, and the run goes that far."""
+        return self._within(batch, self.completed)
+
+    def may_generate_for(self, batch: int) -> bool:
+        """Whether items of batch `batch` may be admitted: by now they would sample from policy b - 1 - S or later."""
+        return self._within(batch, self.published)
+
+    def _within(self, batch: int, done: int) -> bool:
         if self.plan is None or self.ended:
             return False
-        within_lookahead = batch - 1 - self.plan.config.lookahead_steps <= self.completed
+        within_lookahead = batch - 1 - self.plan.config.lookahead_steps <= done
         return within_lookahead and (self.end_steps == 0 or batch <= self.end_steps)
