@@ -1,4 +1,4 @@
-"""The demo as a measurement: python -m loadtests.demo --json [--seed S] [--steps N] [--engines N]; last line is JSON."""
+"""The demo as a measurement: python -m loadtests.demo --json [--seed S] [--steps N]; the last line is JSON."""
 
 import argparse
 import json

@@ -68,12 +68,12 @@ def up_detached(instance_name: str | None, options: UpOptions) -> None:
     instance.prepare()
     log = instance.log_of("up")
     reading, writing = os.pipe()
+    command = (sys.executable, "-m", "services.cli", "up")
     with log.open("wb") as out:
         only = ["--only", ",".join(options.only)] if options.only else []
         only += ["--model", str(options.model.absolute())] if options.model else []
         process = subprocess.Popen(
-            [sys.executable, "-m", "services.cli", "up", "--instance", instance.name]
-            + ["--engines", str(options.engines), *only],
+            [*command, "--instance", instance.name, "--engines", str(options.engines), *only],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

@@ -41,8 +41,8 @@ class Fates:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """`lost`: an episode that a service took and that never arrived at the next one. `duplicated`: trained, ended, sealed
-    or scored more than once. `unused`: submitted and rightly never trained, since the run had ended.
+    """`lost`: an episode that a service took and that never arrived at the next one. `duplicated`: trained, ended,
+    sealed or scored more than once. `unused`: submitted and rightly never trained, since the run had ended.
     """
 
     submitted: int

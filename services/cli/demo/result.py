@@ -95,8 +95,8 @@ def heldout_table(result: DemoResult) -> Table:
         table.add_column(column, justify="left" if column == "domain" else "right")
     before, after = _domains(result.progress.before), _domains(result.progress.after)
     for name in sorted({*before, *after}):
-        tasks = (after.get(name) or before.get(name)).counted
-        table.add_row(name, str(tasks), _cell(before.get(name)), _cell(after.get(name)))
+        tasks = [str(found[name].counted) for found in (before, after) if name in found]
+        table.add_row(name, "/".join(dict.fromkeys(tasks)), _cell(before.get(name)), _cell(after.get(name)))
     return table
 
 

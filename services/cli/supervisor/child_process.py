@@ -48,11 +48,11 @@ class ChildProcess:
 
     async def _run_to_end(self) -> int:
         pump = asyncio.ensure_future(self._pump())
-        code = await self._process.wait()
-        # A grandchild may still hold the pipe; it goes first, so that the pump ends.
+        await _exit_of(self._process.pid)
+        # A grandchild may still hold the pipe, and asyncio waits for the pipe: it goes first.
         await asyncio.to_thread(processes.reap, self._instance_dir, self.child.name)
         await pump
-        return code
+        return await self._process.wait()
 
     async def _pump(self) -> None:
         stream = self._process.stdout
@@ -79,3 +79,18 @@ class ChildProcess:
             self._log.note(f"still there after {self.child.stop_grace_s:g} s: killed")
             processes.send(self.identity, signal.SIGKILL)
             await self.ended()
+
+
+async def _exit_of(pid: int) -> None:
+    """Returns when the process itself has ended, whatever holds its pipes."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
