@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from services.inference.domain.engine import Seen, serves, state_of
 from services.inference.domain.policies import Policy, PolicyBook
-from services.inference.ports import Engine, Policies, Signals, Turns
-from services.kernel.clock import Clock
+from services.inference.ports import Outside
 from services.kernel.errors import ForgeError, Permanent
 from services.kernel.logs import get_logger
 
@@ -27,11 +26,10 @@ class Pace:
 class Sidecar:
     """A part: two loops, one that looks and reports, one that swaps."""
 
-    def __init__(
-        self, engine: Engine, policies: Policies, signals: Signals, turns: Turns, pace: Pace, clock: Clock
-    ) -> None:
-        self._engine, self._policies, self._signals, self._turns = engine, policies, signals, turns
-        self._pace, self._clock = pace, clock
+    def __init__(self, outside: Outside, pace: Pace) -> None:
+        self._engine, self._policies = outside.engine, outside.policies
+        self._signals, self._turns = outside.signals, outside.turns
+        self._pace, self._clock = pace, outside.clock
         self._book = PolicyBook()
         self._seen: Seen | None = None
         self._swapping = self._draining = False

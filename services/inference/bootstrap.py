@@ -14,6 +14,7 @@ from services.inference.application import Pace, Sidecar
 from services.inference.entrypoints.consumer import TOPICS, BookKeeper
 from services.inference.entrypoints.kv_feed import KvFeed
 from services.inference.entrypoints.rpc import InferenceServicer
+from services.inference.ports import Outside
 from services.inference.settings import Settings
 from services.kernel.blobs import Blobs
 from services.kernel.broker import Broker
@@ -36,7 +37,7 @@ async def build(settings: Settings) -> Sequence[Part]:
     incarnation = RandomIds(clock).new("inc")
     signals = WorkerSignals(broker.signal, settings.worker_id, settings.engine_url, incarnation)
     engine = VllmEngine(settings.engine_url, settings.token.get_secret_value(), settings.engine_timeout_s)
-    sidecar = Sidecar(engine, _policies(settings), signals, _turns(settings), _pace(settings), clock)
+    sidecar = Sidecar(Outside(engine, _policies(settings), signals, _turns(settings), clock), _pace(settings))
     keeper = BookKeeper(store, settings.worker_id, sidecar.follow)
     await keeper.recall()
     # Each sidecar hears everything: a group of its own.

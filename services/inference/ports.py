@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from services.inference.domain.engine import Seen, State
 from services.inference.domain.kv import KvChange
 from services.inference.domain.policies import Policy
+from services.kernel.clock import Clock
 
 
 class Engine(Protocol):
@@ -71,3 +73,14 @@ class Signals(Protocol):
     async def blocks_changed(self, change: KvChange) -> int:
         """Tell what changed in the engine's cache; the signal's sequence number."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """All of it, as the application takes it."""
+
+    engine: Engine
+    policies: Policies
+    signals: Signals
+    turns: Turns
+    clock: Clock

@@ -24,7 +24,7 @@ def serve(arguments: Sequence[str]) -> None:
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     sys.argv = ["vllm", *arguments]
-    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args()
+    parsed: Any = make_arg_parser(FlexibleArgumentParser()).parse_args()
     validate_parsed_serve_args(parsed)
     uvloop.run(run_server(parsed))
 
@@ -55,7 +55,9 @@ def _inspect_model_in_place() -> None:
 def _look_only_into_dicts() -> None:
     # On start vLLM reads vars(x).get of every object of every module; llvmlite's bindings, which LMCache brings
     # into the same process, have a __dict__ that is no dict.
-    from vllm.triton_utils import dispatcher
+    import vllm.triton_utils.dispatcher
+
+    dispatcher: Any = vllm.triton_utils.dispatcher
 
     def instance_dict(value: Any) -> Mapping[str, Any]:
         found = getattr(value, "__dict__", None)
