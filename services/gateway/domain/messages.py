@@ -19,8 +19,8 @@ _VOLATILE_LINE = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILI
 class BadMessage(ValueError):
     """A message that can't be used; `field`, `given` and `allowed` say what is wrong."""
 
-    def __init__(self, field: str, given: str, allowed: str) -> None:
-        super().__init__(f"{field}: given {given}; allowed {allowed}")
+    def __init__(self, field: str, given: object, allowed: str) -> None:
+        super().__init__(f"{field}: given {given!r}; allowed {allowed}")
         self.field, self.given, self.allowed = field, given, allowed
 
 
@@ -52,7 +52,7 @@ def parse_message(raw: object, where: str) -> Message:
     fields = cast(Mapping[str, object], raw)
     role = fields.get("role")
     if role not in ROLES:
-        raise BadMessage(f"{where}.role", repr(role), ", ".join(ROLES))
+        raise BadMessage(f"{where}.role", role, ", ".join(ROLES))
     return Message(
         role=str(role),
         content=_text(fields.get("content"), f"{where}.content"),
@@ -82,7 +82,7 @@ def _text(raw: object, where: str) -> str:
         kind = cast(Mapping[str, object], part).get("type") if isinstance(part, Mapping) else type(part).__name__
         text = cast(Mapping[str, object], part).get("text") if isinstance(part, Mapping) else None
         if kind not in ("text", "input_text", "output_text") or not isinstance(text, str):
-            raise BadMessage(f"{where}[{index}].type", repr(kind), "'text'")
+            raise BadMessage(f"{where}[{index}].type", kind, "'text'")
         parts.append(text)
     return "\n".join(parts)
 
@@ -98,7 +98,7 @@ def _tool_calls(raw: object, where: str) -> tuple[ToolCall, ...]:
         named = _object(call.get("function"))
         name, arguments = named.get("name"), named.get("arguments")
         if not isinstance(name, str):
-            raise BadMessage(f"{where}[{index}].function.name", repr(name), "text")
+            raise BadMessage(f"{where}[{index}].function.name", name, "text")
         written = arguments if isinstance(arguments, str) else json.dumps(arguments if arguments is not None else {})
         calls.append(ToolCall(str(call.get("id") or ""), name, written))
     return tuple(calls)
