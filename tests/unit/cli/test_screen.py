@@ -1,0 +1,43 @@
+"""What the screen makes of numbers."""
+
+import io
+
+from rich.console import Console
+
+from forgerl.gateway.v1 import run_service_pb2 as runs_pb
+from forgerl.scheduler.v1 import scheduler_service_pb2 as scheduler_pb
+from forgerl.trainer.v1 import policy_service_pb2 as policy_pb
+from services.cli.screen.render import plain, screen, sparkline
+from services.cli.screen.snapshot import Snapshot
+
+
+def snapshot() -> Snapshot:
+    run = runs_pb.RunView(run_id="r", steps=2, episodes_sealed=3, episodes_submitted=5, policy_step=2)
+    run.spec.end.steps = 9
+    steps = [policy_pb.StepMetrics(step=n, metrics={"reward_mean": n / 10, "success.qa": n / 5}) for n in (1, 2)]
+    window = scheduler_pb.WindowState(head=7, window_items=3, wanted_mix={"qa": 1.0}, achieved_mix={"qa": 0.9})
+    ledger = scheduler_pb.RunLedger(trained=16, dropped={"no_spread": 8}, staleness_mean=0.5, staleness_max=1)
+    return Snapshot(run, window, ledger, steps, ())
+
+
+def test_a_sparkline_goes_from_the_smallest_to_the_largest():
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([5, 5]) == "▁▁" and sparkline([]) == ""
+    assert sparkline([0, 0, 7, 7], width=2) == "▁█"
+
+
+def test_the_plain_line_holds_what_matters():
+    assert plain(snapshot(), None) == (
+        "watching · step 2 · reward 0.200 · qa 0.40 · episodes 3/5 · head 7 in flight 0 · staleness 0.50"
+    )
+    assert plain(Snapshot(None, None, None, (), ()), None) == "the gateway does not answer"
+
+
+def test_the_screen_draws_with_and_without_answers():
+    out = io.StringIO()
+    console = Console(file=out, width=120)
+    console.print(screen(snapshot(), None))
+    console.print(screen(Snapshot(None, None, None, (), ()), None))
+    text = out.getvalue()
+    for part in ("step 2/9", "policy 2", "trained 16", "no_spread 8", "qa 0.90/1.00", "the gateway does not answer"):
+        assert part in text
