@@ -87,7 +87,7 @@ class Story:
 
     def _fact(self, fact: facts.Fact) -> str:
         match fact:
-            case facts.Submitted():
+            case facts.Submitted() if fact.episode_id == self._episode_id:
                 self._member = Member(fact, "")
                 self._group_id = fact.group_id or fact.episode_id
                 pinned = fact.pinned_step

@@ -1,0 +1,108 @@
+"""The "why" ledger of an episode, told from the entries that concern it."""
+
+from scheduler_rig import Rig
+
+from services.scheduler.domain import facts
+from services.scheduler.domain.ledger import Story
+
+
+def story(rig: Rig, episode_id: str) -> Story:
+    told = Story(episode_id)
+    for taken, decisions in rig.record:
+        told.tell(taken, decisions)
+    return told
+
+
+def texts(rig: Rig, episode_id: str) -> list[str]:
+    return [line.text for line in story(rig, episode_id).lines]
+
+
+def two_members() -> Rig:
+    rig = Rig(group_size=2, items_per_batch=1)
+    rig.submit_group("g")
+    return rig
+
+
+def test_trained_with_advantage_and_tokens() -> None:
+    rig = two_members()
+    rig.feed(facts.Started("g.0"))
+    rig.finish_group("g", 1.0, 0.0)
+    report = facts.TrainedEpisode("g.0", True, "", 0.5, 12, 1.0)
+    rig.feed(facts.StepDone(1, (report,)))
+    assert texts(rig, "g.0") == [
+        "submitted: domain a, group g",
+        "admitted: group g has position 0",
+        "started",
+        "finished: 1.50 s of agent time",
+        "sealed: 5 sampled tokens, oldest of policy 0",
+        "scored: performance 1, solved",
+        "taken from position 0, 0 behind the head, into batch 1",
+        "handed to the trainer in batch 1",
+        "step 1 trained 12 tokens of it: reward 1, mean advantage +0.5",
+    ]
+    assert story(rig, "g.0").verdict == "trained"
+
+
+def test_each_line_names_its_source() -> None:
+    rig = two_members()
+    rig.finish("g.0")
+    lines = story(rig, "g.0").lines
+    assert [line.event_id for line in lines][:3] == ["test.stream/x@3", "", "test.stream/x@5"]
+
+
+def test_in_flight_until_the_step_is_done() -> None:
+    rig = two_members()
+    rig.finish_group("g", 1.0, 0.0)
+    assert story(rig, "g.0").verdict == "in_flight"
+
+
+def test_member_that_is_not_eligible_is_dropped_though_its_group_is_trained() -> None:
+    rig = Rig(group_size=3, items_per_batch=1)
+    rig.submit_group("g")
+    rig.fail("g.2")
+    rig.finish("g.0", 1.0)
+    rig.finish("g.1", 0.0)
+    rig.step(1)
+    assert texts(rig, "g.2")[-3:] == [
+        "failed: infra",
+        "taken from position 0, 0 behind the head, into batch 1; itself not eligible: infra",
+        "handed to the trainer in batch 1",
+    ]
+    assert story(rig, "g.2").verdict == "dropped"
+    assert texts(rig, "g.0")[-1] == "step 1 trained it; the step's report could not be read"
+
+
+def test_dropped_with_the_reason() -> None:
+    rig = two_members()
+    rig.finish_group("g", 1.0, 1.0)
+    assert texts(rig, "g.1")[-1] == "dropped with its group at position 0: no_spread"
+    assert story(rig, "g.1").verdict == "dropped"
+
+
+def test_what_comes_after_the_deadline_is_recorded() -> None:
+    rig = two_members()
+    rig.wait(60)
+    rig.finish("g.0")
+    assert texts(rig, "g.0")[2:5] == [
+        "revoked: deadline",
+        "dropped with its group at position 0: deadline",
+        "finished: 1.50 s of agent time",
+    ]
+    assert story(rig, "g.0").verdict == "dropped"
+
+
+def test_evaluation() -> None:
+    rig = Rig()
+    rig.feed(facts.Submitted("v", "", "a", pinned_step=0))
+    assert story(rig, "v").verdict == "in_flight"
+    rig.finish("v")
+    assert texts(rig, "v")[:2] == ["submitted: domain a, evaluation of policy 0", "admitted: evaluation"]
+    assert story(rig, "v").verdict == "evaluated"
+
+
+def test_refused_step() -> None:
+    rig = two_members()
+    rig.finish_group("g", 1.0, 0.0)
+    rig.feed(facts.StepFailed(1, "mismatch 0.4"))
+    assert texts(rig, "g.0")[-1] == "training of batch 1 was refused: mismatch 0.4"
+    assert story(rig, "g.0").verdict == "dropped"
