@@ -1,0 +1,1 @@
+"""No door of its own: the broker calls application.Scoring.handle, and the kernel serves /healthz."""
