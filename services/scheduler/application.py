@@ -23,7 +23,7 @@ from services.scheduler.domain.stalls import WARN_SHARE
 from services.scheduler.domain.state import State
 from services.scheduler.ports import Entry, Journal, Published, Publisher
 
-_COMMIT_WAIT_S = 2.0
+_COMMIT_WAIT_S = 0.5
 _TICK_ATTEMPTS = 10
 
 
