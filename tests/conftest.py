@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from brokers import RealBroker, free_port, kinds  # noqa: E402
+from brokers import RealBroker, free_port, kinds
 
 Check = Callable[[], object]
 Eventually = Callable[..., Awaitable[None]]

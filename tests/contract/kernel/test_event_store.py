@@ -45,7 +45,9 @@ async def test_what_was_appended_is_read_back(store: EventStore) -> None:
 
 
 @pytest.mark.parametrize("expected_version", [0, 1, 3, 7])
-async def test_a_stream_that_moved_is_a_conflict_and_nothing_is_written(store: EventStore, expected_version: int) -> None:
+async def test_a_stream_that_moved_is_a_conflict_and_nothing_is_written(
+    store: EventStore, expected_version: int
+) -> None:
     await store.append([Write(STREAM, 0, (fact("one"), fact("two")))])
     other = Write("gateway.turns/ep-1", 0, (fact("other"),))
     with pytest.raises(Conflict):
@@ -89,7 +91,9 @@ async def test_notifications_follow_the_order_of_commits(store: EventStore) -> N
 async def test_streams_are_found_by_prefix(store: EventStore) -> None:
     names = ["gateway.turns/a_b", "gateway.turns/aXb", "gateway.turnsy/a", "gateway.turns/é"]
     await store.append([Write(name, 0, (fact("x"),)) for name in names])
-    assert await store.streams("gateway.turns/") == sorted(["gateway.turns/a_b", "gateway.turns/aXb", "gateway.turns/é"])
+    assert await store.streams("gateway.turns/") == sorted(
+        ["gateway.turns/a_b", "gateway.turns/aXb", "gateway.turns/é"]
+    )
     assert await store.streams("gateway.turns/a_") == ["gateway.turns/a_b"]
 
 
@@ -143,7 +147,7 @@ async def test_the_inbox_handles_once_and_in_order(store: EventStore) -> None:
     events = await store.append([Write(STREAM, 0, (fact("one"), fact("two"), fact("three")))])
     handled: list[str] = []
 
-    async def handler(new):  # noqa: ANN001, ANN202
+    async def handler(new):
         handled.extend(event.id for event in new)
         return [Write("out.x/ep-1", await store.version("out.x/ep-1"), (fact("derived"),))]
 
@@ -163,7 +167,7 @@ async def test_the_inbox_decides_anew_after_a_conflict(store: EventStore) -> Non
     events = await store.append([Write(STREAM, 0, (fact("one"),))])
     attempts: list[int] = []
 
-    async def handler(_):  # noqa: ANN001, ANN202
+    async def handler(_):
         at = await store.version("out.x/ep-1")
         attempts.append(at)
         if not at:  # A rival gets in between the decision and the append.
