@@ -1,4 +1,4 @@
-"""Real brokers for tests: Tansu from its wheel, and Apache Kafka's jars where they are. Started by hand, killed by hand."""
+"""Real brokers for tests: Tansu from its wheel, and Apache Kafka's jars where they are."""
 
 import os
 import shutil

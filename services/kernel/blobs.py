@@ -113,8 +113,8 @@ class Blobs:
             found = [await obstore.head_async(self._store, key)]
         # The manifest goes first: a folder half freed is a folder that isn't there.
         paths = sorted((item["path"] for item in found), key=lambda path: not path.endswith(_MANIFEST))
-        for path in paths:
-            await obstore.delete_async(self._store, path)
+        for group in (paths[:1], paths[1:]):
+            await obstore.delete_async(self._store, group)
         return len(paths), sum(item["size"] for item in found)
 
     def _key(self, uri: str) -> str:
