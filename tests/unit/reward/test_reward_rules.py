@@ -55,7 +55,7 @@ def test_repetition():
     assert repetition.penalty(replace(PLAIN, token_ids=tuple(range(100)))) == 0.0
     # 40 tokens of period 2: 37 runs of four, 2 of them distinct
     assert repetition.penalty(replace(PLAIN, token_ids=(1, 2) * 20)) == pytest.approx(-(1 - 2 / 37))
-    # 24 new tokens and 16 repeated: 37 runs, 24 distinct (21 fresh, 3 across the seam, 13 seen): share 13/37 is tolerated
+    # 24 new tokens and 16 repeated: of 37 runs 13 were seen before (21 are new, 3 cross the seam): tolerated
     assert repetition.penalty(replace(PLAIN, token_ids=(*range(24), *range(16)))) == 0.0
 
 
