@@ -21,7 +21,7 @@ from services.cli.model.tokenizer import ChatTokenizer, save_tokenizer, train_to
 from services.cli.model.warmup import DOMAIN_SHARES, Warmup, WarmupProgress
 from services.environments.registry import environments
 
-DEFAULT_STEPS = 2_400
+DEFAULT_STEPS = 1_600
 HELDOUT_TASKS = 200
 LOG_EVERY_STEPS = 100
 REPORT_FILE = "warmup.json"
