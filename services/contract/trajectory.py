@@ -9,7 +9,6 @@ node that follows.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportMissingTypeArgument=false, reportUnknownParameterType=false, reportAttributeAccessIssue=false, reportMissingTypeStubs=false
 
-import io
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -110,10 +109,10 @@ def encode(trajectory: Trajectory) -> bytes:
     metadata = {"episode_id": trajectory.episode_id, "run_id": trajectory.run_id, "format": FORMAT}
     schema = pa.schema(list(_COLUMNS), metadata=metadata)
     columns = [pa.array([_cell(node, name) for node in trajectory.nodes], type=kind) for name, kind in _COLUMNS]
-    sink = io.BytesIO()
+    sink = pa.BufferOutputStream()
     with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_batch(pa.record_batch(columns, schema=schema))
-    return sink.getvalue()
+    return sink.getvalue().to_pybytes()
 
 
 def decode(data: bytes) -> Trajectory:
