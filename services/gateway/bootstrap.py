@@ -78,7 +78,7 @@ async def build(settings: Settings) -> Sequence[Part]:
         settings.token.get_secret_value(), settings.tls_certificate, settings.tls_key, settings.tls_ca
     )
     engine = HttpEngine(engine_client(settings), settings.model)
-    routes = RouterRoutes(rpc.connect(settings.router_address, security))
+    routes = RouterRoutes(rpc.connect(settings.router_address, security), clock)
     tools = Tools(clock, ids, trace.get_tracer("forgerl.gateway"))
     limits = Limits(settings.call_timeout_s, settings.max_calls)
     completions = Completions(sessions, Generating(engine, routes, clock, ids), tools, limits)

@@ -12,17 +12,23 @@ from forgerl.router.v1 import router_service_pb2_grpc as stubs
 from services.gateway.adapters.records import pack_ids
 from services.gateway.ports import EngineUnavailable, RouteOrder, Served, Ticket
 from services.kernel import rpc
+from services.kernel.clock import Clock
 from services.kernel.errors import Transient
 from services.kernel.logs import get_logger
 
 _COMPLETE_TIMEOUT_S = 5.0
+# Any engine can render, so a list that is a little old does no harm: one that is gone is skipped.
+_LIST_FOR_S = 1.0
 
 
 class RouterRoutes:
     """`Routes` over a channel."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = stubs.RouterServiceStub(channel)
+    def __init__(self, channel: grpc.aio.Channel, clock: Clock) -> None:
+        self._stub, self._clock = stubs.RouterServiceStub(channel), clock
+        self._serving: list[str] = []
+        self._others: list[str] = []
+        self._listed_s = -_LIST_FOR_S
 
     async def route(self, order: RouteOrder, timeout_s: float) -> Ticket:
         """Wait for an engine. Raises EngineUnavailable."""
@@ -59,16 +65,23 @@ class RouterRoutes:
             get_logger().warning("lease.complete_failed", lease_id=ticket.lease_id, error=str(error.code()))
 
     async def engine_urls(self, timeout_s: float) -> Sequence[str]:
-        """URLs of all engines, those that serve first. Raises EngineUnavailable when there is none."""
+        """URLs of all engines, those that serve first, these in turn. Raises EngineUnavailable when there is none."""
+        if self._clock.monotonic() - self._listed_s >= _LIST_FOR_S:
+            await self._list(timeout_s)
+        self._serving = self._serving[1:] + self._serving[:1]
+        return [*self._serving, *self._others]
+
+    async def _list(self, timeout_s: float) -> None:
         try:
             answer = await self._stub.ListWorkers(api.ListWorkersRequest(), timeout=max(0.001, timeout_s))
         except grpc.aio.AioRpcError as error:
             raise _unavailable(error) from error
-        workers = sorted(answer.workers, key=lambda worker: ("ready" not in worker.state.lower(), worker.worker_id))
-        urls = [worker.engine_url for worker in workers if worker.engine_url]
-        if not urls:
+        workers = [worker for worker in answer.workers if worker.engine_url]
+        if not workers:
             raise EngineUnavailable("no engine is known to the router")
-        return urls
+        self._serving = [worker.engine_url for worker in workers if "ready" in worker.state.lower()]
+        self._others = [worker.engine_url for worker in workers if "ready" not in worker.state.lower()]
+        self._listed_s = self._clock.monotonic()
 
 
 def _unavailable(error: grpc.aio.AioRpcError) -> Exception:

@@ -8,8 +8,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gateway_engine import ScriptedEngine  # noqa: E402
-from gateway_rig import Rig  # noqa: E402
+from gateway_engine import ScriptedEngine
+from gateway_rig import Rig
 
 
 @pytest.fixture

@@ -112,7 +112,9 @@ class ScriptedEngine:
         self.renders.append(body)
         ids = self.template(body)
         if len(ids) > self.room_tokens:
-            message = f"The decoder prompt (length {len(ids)}) is longer than the maximum model length of {self.room_tokens}."
+            message = (
+                f"The decoder prompt (length {len(ids)}) is longer than the maximum model length of {self.room_tokens}."
+            )
             return JSONResponse({"error": {"message": message, "type": "BadRequestError", "code": 400}}, 400)
         sampling = {name: body[name] for name in ("temperature", "top_p", "max_tokens", "stop") if name in body}
         return JSONResponse({"request_id": "render", "token_ids": ids, "sampling_params": sampling, "model": "policy"})

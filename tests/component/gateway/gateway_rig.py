@@ -6,12 +6,12 @@ from pathlib import Path
 
 import httpx
 import openai
-from gateway_engine import ScriptedEngine
-from opentelemetry import trace
-
 from forgerl.common.v1 import run_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import episode_service_pb2
+from gateway_engine import ScriptedEngine
+from opentelemetry import trace
+
 from services.gateway import bootstrap
 from services.gateway.adapters import records
 from services.gateway.adapters.credentials import Credentials

@@ -170,7 +170,11 @@ async def test_other_tools_share_nothing(rig: Rig, engine: ScriptedEngine):
 async def test_a_later_attempt_starts_over_and_marks_the_lost_one(rig: Rig, engine: ScriptedEngine):
     key = await rig.episode()
     engine.scripts += [says("lost"), says("kept")]
-    await rig.openai(key).with_options(default_headers={"x-forgerl-attempt": "1"}).chat.completions.create(model="m", messages=[USER])  # type: ignore[list-item]
+    await (
+        rig.openai(key)
+        .with_options(default_headers={"x-forgerl-attempt": "1"})
+        .chat.completions.create(model="m", messages=[USER])
+    )  # type: ignore[list-item]
     client = rig.openai(key).with_options(default_headers={"x-forgerl-attempt": "2"})
     await client.chat.completions.create(model="m", messages=[USER])  # type: ignore[list-item]
     tree = await rig.tree()

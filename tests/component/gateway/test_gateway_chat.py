@@ -43,7 +43,10 @@ async def test_clients_sampling_wins_and_is_recorded(rig: Rig, engine: ScriptedE
     key = await rig.episode()
     engine.scripts.append(says("x"))
     await rig.openai(key).chat.completions.create(
-        model="m", messages=ASK, temperature=0.2, max_completion_tokens=9  # type: ignore[arg-type]
+        model="m",
+        messages=ASK,
+        temperature=0.2,
+        max_completion_tokens=9,  # type: ignore[arg-type]
     )
     sampling = engine.generates[0]["sampling_params"]
     assert (sampling["temperature"], sampling["top_p"], sampling["max_tokens"]) == (0.2, 0.9, 9)
@@ -73,7 +76,10 @@ async def test_streamed_tool_call_has_index_id_name_first_and_no_id_is_lost(rig:
     key = await rig.episode()
     engine.scripts.append(says(CALL_TEXT))
     stream = await rig.openai(key).chat.completions.create(
-        model="m", messages=ASK, tools=TOOLS, stream=True  # type: ignore[arg-type]
+        model="m",
+        messages=ASK,
+        tools=TOOLS,
+        stream=True,  # type: ignore[arg-type]
     )
     chunks = [chunk async for chunk in stream]
     parts = [part for chunk in chunks for part in (chunk.choices[0].delta.tool_calls or [])]
@@ -112,7 +118,9 @@ async def test_models_and_foreign_fields_are_answered(rig: Rig, engine: Scripted
     assert [model.id async for model in rig.openai(key).models.list()] == ["policy"]
     engine.scripts.append(says("x"))
     await rig.openai(key).chat.completions.create(
-        model="gpt-4o-mini", messages=ASK, extra_body={"thinking": {"type": "adaptive"}, "metadata": {}}  # type: ignore[arg-type]
+        model="gpt-4o-mini",
+        messages=ASK,
+        extra_body={"thinking": {"type": "adaptive"}, "metadata": {}},  # type: ignore[arg-type]
     )
     assert "thinking" not in engine.renders[0]
 
@@ -166,7 +174,10 @@ async def test_stop_string_is_cut_off_the_text_but_not_the_ids(rig: Rig, engine:
     key = await rig.episode()
     engine.scripts.append(Script(raw_ids("done###"), stop_reason="###"))
     stream = await rig.openai(key).chat.completions.create(
-        model="m", messages=ASK, stop=["###"], stream=True  # type: ignore[arg-type]
+        model="m",
+        messages=ASK,
+        stop=["###"],
+        stream=True,  # type: ignore[arg-type]
     )
     text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
     assert text == "done"

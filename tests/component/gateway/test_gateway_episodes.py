@@ -7,14 +7,14 @@ from pathlib import Path
 
 import openai
 import pytest
-from gateway_engine import END, ScriptedEngine, raw_ids, says
-from gateway_rig import Rig, sealed, spec, submission
-from google.protobuf.message import Message
-
 from forgerl.common.v1 import run_pb2, score_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from forgerl.gateway.v1 import episode_service_pb2 as episode_api
 from forgerl.gateway.v1 import run_service_pb2 as run_api
+from gateway_engine import END, ScriptedEngine, raw_ids, says
+from gateway_rig import Rig, sealed, spec, submission
+from google.protobuf.message import Message
+
 from services.contract import trajectory as contract
 from services.gateway.application import BadSpec, IdTaken
 from services.gateway.entrypoints.run_clock import RunClock
@@ -170,9 +170,7 @@ async def test_view_follows_the_episode_to_its_score(rig: Rig):
     assert (rig.views.runs["r1"].submitted, rig.views.runs["r1"].sealed) == (1, 1)
 
 
-async def test_any_replica_serves_any_call_and_a_key_has_one_sample_across_them(
-    tmp_path: Path, engine: ScriptedEngine
-):
+async def test_any_replica_serves_any_call_and_a_key_has_one_sample_across_them(tmp_path: Path, engine: ScriptedEngine):
     one, two = Rig(tmp_path, [engine]), Rig(tmp_path, [engine])
     await one.start()
     await two.start()

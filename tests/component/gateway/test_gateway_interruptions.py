@@ -178,9 +178,7 @@ async def test_retry_of_an_answered_call_replays_it(rig: Rig, engine: ScriptedEn
     assert '"content":"abc"' in streamed.text and streamed.text.endswith("data: [DONE]\n\n")
     assert len(engine.generates) == 1
     other = httpx.AsyncClient()
-    refused = await other.post(
-        rig.url + URL, json=body(temperature=0.1), headers=headers(key, idempotency_key="k")
-    )
+    refused = await other.post(rig.url + URL, json=body(temperature=0.1), headers=headers(key, idempotency_key="k"))
     assert refused.status_code == 400 and "idempotency-key" in refused.json()["error"]["message"]
     await other.aclose()
 
