@@ -26,7 +26,6 @@ from services.rollout.ports import (
     Brief,
     ContextOverflow,
     Credential,
-    EpisodeSealed,
     Gateway,
     Journal,
     KeyRefused,
@@ -80,7 +79,10 @@ class Episodes:
         return EpisodePlan(agent.name, agent.style, min(asked, default=1), brief.agent_timeout_s or NO_LIMIT_S)
 
     async def serve_turn(self, request: TurnRequest) -> TurnServed:
-        """One call of the model and of the tools it asks for. A turn whose tools answered before is answered again."""
+        """One call of the model and of the tools it asks for; a turn whose tools answered before is answered again.
+
+        Raises EpisodeSealed when it was called off, Transient, Permanent.
+        """
         episode = await self._episode(request.episode_id)
         recorded = episode.turns.get(request.turn)
         if recorded is not None:
@@ -89,8 +91,6 @@ class Episodes:
             spent, reply = await self._ask(episode, request)
         except ContextOverflow as overflow:
             return TurnServed(await self.texts.pack("[]"), 0.0, outcome=Outcome.CONTEXT_OVERFLOW, detail=str(overflow))
-        except EpisodeSealed as sealed:
-            return TurnServed(await self.texts.pack("[]"), 0.0, outcome=Outcome.CANCELLED, detail=str(sealed))
         message = assistant_message(reply.message)
         calls = tool_calls(message)
         if not calls or request.last or reply.finish_reason == "length":

@@ -70,7 +70,7 @@ class Gateway(Protocol):
         ...
 
     async def credential(self, episode_id: str) -> Credential:
-        """A key for the episode's agent; may be asked for again. Raises Transient, Refused."""
+        """A key for the episode's agent; may be asked for again. Raises Transient, EpisodeSealed."""
         ...
 
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,15 @@ from services.rollout.inside.agent_box import ENDED, LIFELINE, SOCKET
 from services.rollout.inside.wire import MAX_HEAD_BYTES, Malformed, Request, head, read_request, response
 
 PASSED_IN = ("content-type", "retry-after", "retry-after-ms", "x-should-retry", "x-request-id")
-KEPT_BACK = ("host", "connection", "content-length", "transfer-encoding", "accept-encoding", ATTEMPT_HEADER)
+KEPT_BACK = (
+    "host",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "accept-encoding",
+    "traceparent",
+    ATTEMPT_HEADER,
+)
 NO_ANSWER = 599
 
 
@@ -46,12 +54,12 @@ class Account:
 
 @dataclass(slots=True)
 class Door:
-    """Serves one box. `base_url` ends in /v1; `changed` is called when a call has ended."""
+    """Serves one box. `base_url` ends in /v1; `headers` go with every call; `changed` is called when one has ended."""
 
     client: httpx.AsyncClient
     clock: Clock
     base_url: str
-    attempt: int
+    headers: Mapping[str, str]
     patience_s: float
     account: Account
     changed: Callable[[], None]
@@ -114,7 +122,7 @@ class Door:
     async def _forward(self, asked: Request, writer: asyncio.StreamWriter) -> None:
         """Pass a call on, again and again while the gateway is down: its key makes all of them one."""
         headers = [(name, value) for name, value in asked.headers if name not in KEPT_BACK]
-        headers.append((ATTEMPT_HEADER, str(self.attempt)))
+        headers.extend(self.headers.items())
         url = self.base_url + asked.path.removeprefix("/v1")
         self.account.calls += 1
         began_s = self.clock.monotonic()

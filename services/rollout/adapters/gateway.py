@@ -8,8 +8,9 @@ from forgerl.common.v1.task_pb2 import SPLIT_HELDOUT
 from forgerl.gateway.v1 import episode_service_pb2 as wire
 
 from services.environments.interface import Task
+from services.kernel.errors import Refused
 from services.kernel.rpc import to_error
-from services.rollout.ports import Brief, Credential
+from services.rollout.ports import Brief, Credential, EpisodeSealed
 
 if TYPE_CHECKING:
     from forgerl.gateway.v1.episode_service_pb2_grpc import EpisodeServiceAsyncStub
@@ -41,5 +42,6 @@ class GatewayClient:
                 wire.IssueCredentialRequest(episode_id=episode_id), timeout=DEADLINE_S
             )
         except grpc.RpcError as error:
-            raise to_error(error) from error
+            refused = to_error(error)
+            raise (EpisodeSealed(refused.message) if isinstance(refused, Refused) else refused) from error
         return Credential(answer.base_url, answer.api_key, answer.model)

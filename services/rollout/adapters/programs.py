@@ -17,9 +17,11 @@ import httpx
 from services.kernel.clock import Clock
 from services.kernel.errors import Permanent, Transient
 from services.kernel.logs import get_logger
+from services.kernel.telemetry import current_traceparent
 from services.rollout.adapters.boxes import BoxRecord, start_bare, start_ticks, start_walled
 from services.rollout.adapters.bubblewrap import Bubblewrap, Mount, inside_command, source_root
 from services.rollout.adapters.door import Account, Door
+from services.rollout.adapters.model import ATTEMPT_HEADER
 from services.rollout.ports import ProgramEnd, ProgramRun
 
 INSIDE_FOLDER = "/forgerl/run"
@@ -65,8 +67,10 @@ class SandboxedPrograms:
             account = Account(queue_s=record.queue_s, calls=record.calls) if record else Account()
             changed = asyncio.Event()
             attempt = record.attempt if record else run.attempt
+            headers = {ATTEMPT_HEADER: str(attempt), "traceparent": current_traceparent()}
+            sent = {name: value for name, value in headers.items() if value}
             door = Door(
-                self.client, self.clock, run.credential.base_url, attempt, self.limits.patience_s, account, changed.set
+                self.client, self.clock, run.credential.base_url, sent, self.limits.patience_s, account, changed.set
             )
             async with door.at(folder):
                 record = record or await self._start(run, folder)

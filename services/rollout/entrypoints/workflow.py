@@ -35,7 +35,8 @@ RUN_PROGRAM = "run_program"
 RECORD_END = "record_end"
 
 # By class name, since that is how an error crosses from an activity: these fail again however often they're tried.
-NEVER_AGAIN = ("Permanent", "InvalidInput", "NotFound", "Refused", "Unauthenticated")
+CALLED_OFF = "EpisodeSealed"
+NEVER_AGAIN = ("Permanent", "InvalidInput", "NotFound", "Refused", "Unauthenticated", CALLED_OFF)
 HEARTBEAT_TIMEOUT_S = 10.0
 RECORDING_TIMEOUT_S = 30.0
 LONGEST_PROGRAM_S = 86_400.0
@@ -55,7 +56,9 @@ class EpisodeWorkflow:
             if is_cancelled_exception(error):
                 ending = gave_up(start, Outcome.CANCELLED, "called off")
             elif isinstance(error, ActivityError):
-                ending = gave_up(start, Outcome.INFRA, root_of(error))
+                line = root_of(error)
+                called_off = line.startswith(CALLED_OFF)
+                ending = gave_up(start, Outcome.CANCELLED if called_off else Outcome.INFRA, line)
             else:
                 raise
         await self._record(start, ending)
