@@ -111,6 +111,9 @@ class Folds:
         known = self._runs.setdefault(run_id, _KnownRun())
         news = await self._store.read(run_stream(run_id), after=known.run_version)
         progress = await self._store.read(progress_stream(run_id), after=known.progress_version)
+        # Another call may have read the same events while this one waited for its own.
+        news = [event for event in news if event.version > known.run_version]
+        progress = [event for event in progress if event.version > known.progress_version]
         for event in sorted([*news, *progress], key=lambda event: event.time):
             known.run.apply(event.message, event.time)
         known.run_version += len(news)
