@@ -6,6 +6,7 @@ FORGERL_DEBUG=1 shows the traceback as well. Refuses to import what a command do
 import os
 import sys
 import traceback
+import warnings
 
 import click
 
@@ -36,6 +37,8 @@ def _one_line(text: str) -> str:
 
 def main() -> None:
     """Never returns."""
+    # Libraries' own remarks are no answer to a command: SyntaxWarnings of a package that holds tasks.
+    warnings.simplefilter("ignore")
     try:
         code = build_app()(standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):

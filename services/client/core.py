@@ -35,6 +35,8 @@ class AsyncClient:
     """One client for all services of a stack. `patience_s`: how long a call is tried again while a service is away."""
 
     def __init__(self, places: Places, *, patience_s: float = 30.0, deadline_s: float = 30.0) -> None:
+        # Its default remarks go to the terminal, which belongs to whoever uses this client.
+        stamina.instrumentation.set_on_retry_hooks(())
         self._channels = Channels(places)
         self._patience_s, self._deadline_s = patience_s, deadline_s
         self.places = places

@@ -103,7 +103,7 @@ def plain(snapshot: Snapshot, progress: Progress | None) -> str:
     if run is None:
         return "the gateway does not answer"
     parts = [progress.phase if progress else "watching", f"step {run.steps}"]
-    if progress and progress.evaluations:
+    if progress and progress.evaluated < progress.evaluations:
         parts.append(f"held-out {progress.evaluated}/{progress.evaluations}")
     parts.append(f"reward {_number(snapshot.latest('reward_mean'))}")
     successes = sorted({n for step in snapshot.steps[-1:] for n in step.metrics if n.startswith("success.")})
