@@ -5,6 +5,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 import httpx
+from forgerl.common.v1 import run_pb2
 from forgerl.events.v1 import gateway_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from forgerl.gateway.v1 import episode_service_pb2_grpc, record_pb2, run_service_pb2_grpc
 from opentelemetry import trace
@@ -65,39 +66,51 @@ async def build(settings: Settings) -> Sequence[Part]:
     blobs = Blobs.open(settings.blob_url, durability=settings.durability)
     folds, sealer = Folds(store, clock), Sealer(store, blobs)
 
-    async def spec_of(run_id: str):
+    async def spec_of(run_id: str) -> run_pb2.RunSpec:
         return (await folds.run(run_id)).spec
 
     sessions = Sessions(store, blobs, spec_of, settings.open_episodes)
     views = Views(store, sessions.drop)
     await views.catch_up()
-    known = Registries(frozenset(environments()), agent_names(settings))
-    desk = Desk(store, folds, sealer, known, new_trace)
+    desk = Desk(store, folds, sealer, Registries(frozenset(environments()), agent_names(settings)), new_trace)
     credentials = Credentials(settings.secret.get_secret_value(), settings.key_lifetime_s, clock, ids)
-    security = rpc.RpcSecurity(
-        settings.token.get_secret_value(), settings.tls_certificate, settings.tls_key, settings.tls_ca
-    )
-    engine = HttpEngine(engine_client(settings), settings.model)
-    routes = RouterRoutes(rpc.connect(settings.router_address, security), clock)
     tools = Tools(clock, ids, trace.get_tracer("forgerl.gateway"))
-    limits = Limits(settings.call_timeout_s, settings.max_calls)
-    completions = Completions(sessions, Generating(engine, routes, clock, ids), tools, limits)
-    door = Door(completions, credentials, settings.model, settings.max_body_bytes, settings.keep_alive_s)
-    http = HttpServer(application(OpenAiChat(door).routes()), settings.http_bind, 4 * settings.max_calls)
+    http = http_server(settings, sessions, credentials, tools)
     doors = Doors(desk, folds, views, store, blobs, credentials, f"{settings.url.rstrip('/')}/v1", settings.model)
-    server = await rpc.serve(
-        [
-            (run_service_pb2_grpc.add_RunServiceServicer_to_server, RunServicer(doors)),
-            (episode_service_pb2_grpc.add_EpisodeServiceServicer_to_server, EpisodeServicer(doors)),
-        ],
-        settings.bind,
-        security,
-    )
+    server = await rpc_server(settings, doors)
     broker_settings = BrokerSettings(settings.kafka_url, settings.kafka_replication)
     broker = Broker(broker_settings, catalogue, store)
     broker.subscribe(TOPICS, service="gateway", handler=Intake(folds, sealer, clock).handle)
     relay = Relay(store, broker_settings, catalogue, "gateway")
     return [relay, views, RunClock(desk, folds, views, clock), broker, server, http]
+
+
+def http_server(settings: Settings, sessions: Sessions, credentials: Credentials, tools: Tools) -> HttpServer:
+    """The agents' door."""
+    engine = HttpEngine(engine_client(settings), settings.model)
+    routes = RouterRoutes(rpc.connect(settings.router_address, security(settings)), tools.clock)
+    generating = Generating(engine, routes, tools.clock, tools.ids)
+    completions = Completions(sessions, generating, tools, Limits(settings.call_timeout_s, settings.max_calls))
+    door = Door(completions, credentials, settings.model, settings.max_body_bytes, settings.keep_alive_s)
+    return HttpServer(application(OpenAiChat(door).routes()), settings.http_bind, 4 * settings.max_calls)
+
+
+async def rpc_server(settings: Settings, doors: Doors) -> rpc.Server:
+    """The door of users and services."""
+    return await rpc.serve(
+        [
+            (run_service_pb2_grpc.add_RunServiceServicer_to_server, RunServicer(doors)),
+            (episode_service_pb2_grpc.add_EpisodeServiceServicer_to_server, EpisodeServicer(doors)),
+        ],
+        settings.bind,
+        security(settings),
+    )
+
+
+def security(settings: Settings) -> rpc.RpcSecurity:
+    """Token and TLS files."""
+    token = settings.token.get_secret_value()
+    return rpc.RpcSecurity(token, settings.tls_certificate, settings.tls_key, settings.tls_ca)
 
 
 def engine_client(settings: Settings) -> httpx.AsyncClient:

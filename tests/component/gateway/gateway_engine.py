@@ -66,6 +66,16 @@ def says(text: str, **more: Any) -> Script:
     return Script([*raw_ids(text), END], **more)
 
 
+class _Announcing(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
 class ScriptedEngine:
     """One engine; `scripts` are used up in the order of the generate calls."""
 
@@ -92,10 +102,9 @@ class ScriptedEngine:
                 Route("/v1/models", self.models, methods=["GET"]),
             ]
         )
-        self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
+        self._server = _Announcing(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
         self._task = asyncio.create_task(self._server.serve())
-        while not self._server.started:
-            await asyncio.sleep(0.005)
+        await self._server.up.wait()
         self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
@@ -217,7 +226,9 @@ class ScriptedEngine:
                 if message.get("reasoning_content") and not self.strip_think:
                     text = f"<think>{message['reasoning_content']}</think>{text}"
                 for call in message.get("tool_calls", []):
-                    text += f"<tool_call>{json.dumps({'name': call['function']['name'], 'arguments': json.loads(call['function']['arguments'])})}</tool_call>"
+                    function = call["function"]
+                    shown = {"name": function["name"], "arguments": json.loads(function["arguments"])}
+                    text += f"<tool_call>{json.dumps(shown)}</tool_call>"
             ids += [START, *merged_ids(f"{message['role']}\n{text}"), END, *merged_ids("\n")]
         if body.get("add_generation_prompt", True):
             ids += [START, *merged_ids("assistant\n")]

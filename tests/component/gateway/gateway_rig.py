@@ -1,4 +1,4 @@
-"""The gateway's own parts, wired as bootstrap does, with a scripted engine and scripted routes; real HTTP in between."""
+"""The gateway's own parts, wired as bootstrap does, with scripted engines and routes; real HTTP in between."""
 
 import asyncio
 from collections.abc import Sequence
