@@ -49,4 +49,5 @@ async def build(settings: Settings) -> Sequence[Part]:
         settings.token.get_secret_value(), settings.tls_certificate, settings.tls_key, settings.tls_ca
     )
     server = await serve([(add_SchedulerServiceServicer_to_server, SchedulerRpc(scheduler))], settings.bind, security)
-    return (server, Relay(store, brokers, catalogue, SERVICE), Timer(scheduler, clock), broker)
+    timer = Timer(scheduler, clock, settings.deadline_grace_s)
+    return (server, Relay(store, brokers, catalogue, SERVICE), timer, broker)

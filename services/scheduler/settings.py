@@ -10,3 +10,5 @@ class Settings(ServiceSettings, env_prefix="FORGERL_SCHEDULER_"):
     bind: str = "127.0.0.1:7402"
     # Events taken in one commit, at most: more of them make restarts coarser, fewer make commits the bottleneck.
     max_batch: int = 100
+    # Seconds after a start in which no deadline strikes: whatever ended while the scheduler was away is heard of first.
+    deadline_grace_s: float = 10.0

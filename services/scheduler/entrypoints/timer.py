@@ -7,18 +7,23 @@ from services.scheduler.application import Scheduler
 
 
 class Timer:
-    """A part."""
+    """A part. In its first `grace_s` it does not tick: events that came while the scheduler was away are taken first."""
 
-    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Clock, grace_s: float) -> None:
         self._scheduler, self._clock = scheduler, clock
+        self._not_before_s = clock.monotonic() + grace_s
 
     async def run(self) -> None:
         """Tick until cancelled."""
         while True:
             self._scheduler.moved.clear()
-            due_s = self._scheduler.next_deadline_s()
-            wait_s = None if due_s is None else max(0.0, due_s - self._clock.now().timestamp())
             try:
-                await asyncio.wait_for(self._scheduler.moved.wait(), wait_s)
+                await asyncio.wait_for(self._scheduler.moved.wait(), self._wait_s())
             except TimeoutError:
                 await self._scheduler.tick()
+
+    def _wait_s(self) -> float | None:
+        due_s = self._scheduler.next_deadline_s()
+        if due_s is None:
+            return None
+        return max(0.0, due_s - self._clock.now().timestamp(), self._not_before_s - self._clock.monotonic())

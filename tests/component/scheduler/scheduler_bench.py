@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from services.contract.run_spec import resolve
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock
+from services.kernel.clock import Clock, ManualClock
 from services.kernel.envelope import Cause, Event
 from services.kernel.event_store import EventStore
 from services.kernel.inbox import Inbox
@@ -42,8 +42,8 @@ def run_spec(**scheduling: object) -> run_pb2.RunSpec:
 class Bench:
     """One store, any number of scheduler processes on it, and the events of all other services."""
 
-    def __init__(self, folder: Path) -> None:
-        self.clock = ManualClock(START)
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
+        self.clock = clock or ManualClock(START)
         self.catalogue = Catalogue.from_modules(EVENT_MODULES)
         self.url = f"sqlite:///{folder}/scheduler.db"
         self.blobs = Blobs.open(f"file://{folder}/blobs")
@@ -118,7 +118,8 @@ class Bench:
         )
 
     def wait(self, seconds: float) -> None:
-        """Time passes."""
+        """Time passes on the manual clock."""
+        assert isinstance(self.clock, ManualClock)
         self.clock.advance(seconds)
 
 

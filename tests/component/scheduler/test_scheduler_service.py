@@ -1,5 +1,7 @@
 """The scheduler on a real SQLite store: what it publishes, and that crashes, repeats and rivals change nothing."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -7,12 +9,13 @@ from forgerl.common.v1 import blob_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2, scheduler_pb2, trainer_pb2
 from forgerl.scheduler.v1 import scheduler_service_pb2 as pb
 from forgerl.trainer.v1 import report_pb2
-from google.protobuf.message import Message
-from scheduler_bench import SERVICE, Bench, after, group, submitted
+from scheduler_bench import SERVICE, Bench, after, group, run_spec, submitted
 
+from services.kernel.clock import SystemClock
 from services.kernel.errors import NotFound, Permanent
 from services.kernel.inbox import Inbox
 from services.scheduler.entrypoints.rpc import SchedulerRpc
+from services.scheduler.entrypoints.timer import Timer
 
 
 @pytest.fixture
@@ -54,17 +57,11 @@ async def test_a_batch_is_published_after_its_manifest_was_written(bench: Bench)
 
 async def test_one_commit_for_a_batch_of_events(bench: Bench) -> None:
     """A run's whole beginning in one delivery: everything follows from it in one transaction."""
-    created = gateway_pb2.RunCreated(run_id="r", spec=(await _spec(bench)))
+    created = gateway_pb2.RunCreated(run_id="r", spec=run_spec())
     endings = [m for g, p in (("g.0", 1.0), ("g.1", 0.0)) for m in await bench.ending(g, p)]
     await bench.feed(*group("g"), trainer_pb2.PolicyPublished(run_id="r", step=0), created, *endings)
     assert len(await bench.batches()) == 1
     assert await bench.store.version("scheduler.queue/r") == 10
-
-
-async def _spec(bench: Bench) -> Message:
-    from scheduler_bench import run_spec
-
-    return run_spec()
 
 
 async def test_repeated_events_change_nothing(bench: Bench) -> None:
@@ -149,6 +146,23 @@ async def test_deadline_revokes_by_a_tick_that_is_recorded(bench: Bench) -> None
     version = await bench.store.version("scheduler.queue/r")
     await bench.scheduler.tick()
     assert await bench.store.version("scheduler.queue/r") == version, "no tick without a deadline"
+
+
+async def test_the_timer_ticks_by_itself_when_a_deadline_is_due_and_its_grace_is_over(
+    tmp_path: Path, eventually: Callable[..., Awaitable[None]]
+) -> None:
+    bench = Bench(tmp_path, SystemClock())
+    timer = asyncio.create_task(Timer(bench.scheduler, bench.clock, grace_s=0.3).run())
+    started_s = bench.clock.monotonic()
+    await bench.open(deadline_s=0.1)
+    await bench.feed(*group("g"))
+
+    async def revoked() -> bool:
+        return len(await bench.published("scheduler.admission/g.1")) == 2
+
+    await eventually(revoked)
+    assert bench.clock.monotonic() - started_s >= 0.3
+    timer.cancel()
 
 
 async def test_a_new_process_knows_deadlines_from_the_start(bench: Bench) -> None:
@@ -251,8 +265,6 @@ async def test_removing_a_run_frees_its_manifests(bench: Bench) -> None:
 
 
 async def test_a_run_with_impossible_numbers_is_refused_and_nothing_is_kept(bench: Bench) -> None:
-    from scheduler_bench import run_spec
-
     created = gateway_pb2.RunCreated(run_id="r", spec=run_spec(window_items=9))
     with pytest.raises(Permanent, match=r"window_items: given 9; allowed 1\.\.4"):
         await bench.feed(created)
