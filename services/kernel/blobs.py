@@ -8,14 +8,14 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import obstore
 import zstandard
+from forgerl.common.v1.blob_pb2 import BlobRef
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
-from forgerl.common.v1.blob_pb2 import BlobRef
 from services.kernel.errors import InvalidInput, Permanent, Transient
 
 _COMPRESSED = ("zstd", "gzip", "arrow", "zip")
@@ -45,7 +45,7 @@ class Blobs:
 
     async def put(self, data: bytes, media_type: str) -> BlobRef:
         """Keep bytes; a repeat is answered with an equal reference. Raises Transient (disk full, store away)."""
-        digest = hashlib.sha256(data).hexdigest()
+        digest = await asyncio.to_thread(_sha256, data)
         packed = any(word in media_type for word in _COMPRESSED)
         key = f"sha256/{digest[:2]}/{digest}" + ("" if packed else ".zst")
         body = data if packed else await asyncio.to_thread(zstandard.compress, data)
@@ -59,7 +59,7 @@ class Blobs:
             data = await asyncio.to_thread(zstandard.decompress, body) if ref.uri.endswith(".zst") else body
         except zstandard.ZstdError as error:
             raise Permanent(f"blob {ref.uri} is corrupt: {error}") from error
-        if hashlib.sha256(data).hexdigest() != ref.sha256:
+        if await asyncio.to_thread(_sha256, data) != ref.sha256:
             raise Permanent(f"blob {ref.uri} is corrupt: its sha256 is not {ref.sha256}")
         return data
 
@@ -72,19 +72,15 @@ class Blobs:
         return True
 
     async def put_folder(self, prefix: str, folder: Path) -> str:
-        """Keep a folder's files under `prefix` and return its uri. Complete once its manifest, written last, is there."""
+        """Keep a folder's files under `prefix`; returns its uri. Complete once its manifest, written last, is there."""
         digests: dict[str, str] = {}
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _MANIFEST):
+        for path in await asyncio.to_thread(_files, folder):
             name, data = path.relative_to(folder).as_posix(), await asyncio.to_thread(path.read_bytes)
-            digests[name] = hashlib.sha256(data).hexdigest()
+            digests[name] = await asyncio.to_thread(_sha256, data)
             await self._write(f"{prefix}/{name}", data)
         manifest = json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
         await self._write(f"{prefix}/{_MANIFEST}", manifest)
         return f"{self._url}/{prefix}"
-
-    async def folder_digest(self, uri: str) -> str:
-        """sha256 of a kept folder's manifest, which holds the sha256 of each file. Raises Permanent."""
-        return hashlib.sha256(await self._read(f"{self._key(uri)}/{_MANIFEST}")).hexdigest()
 
     async def fetch_folder(self, uri: str, to: Path) -> Path:
         """A local path with the folder's files, all checked: the store's own where it is local, else `to`.
@@ -96,7 +92,7 @@ class Blobs:
         files = cast("dict[str, str]", json.loads(manifest)["files"])
         for name, digest in files.items():
             data = await self._read(f"{key}/{name}")
-            if hashlib.sha256(data).hexdigest() != digest:
+            if await asyncio.to_thread(_sha256, data) != digest:
                 raise Permanent(f"{uri}/{name} is corrupt: its sha256 is not {digest}")
             if self._root is None:
                 (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -106,9 +102,7 @@ class Blobs:
     async def delete(self, uri: str) -> tuple[int, int]:
         """Free one blob, or everything under a folder's uri: number of objects and bytes freed (0, 0 on a repeat)."""
         key = self._key(uri)
-        found = [
-            item for batch in await asyncio.to_thread(lambda: list(obstore.list(self._store, key))) for item in batch
-        ]
+        found = await asyncio.to_thread(self._list, key)
         if not found and await self.exists(BlobRef(uri=uri)):
             found = [await obstore.head_async(self._store, key)]
         # The manifest goes first: a folder half freed is a folder that isn't there.
@@ -116,6 +110,10 @@ class Blobs:
         for group in (paths[:1], paths[1:]):
             await obstore.delete_async(self._store, group)
         return len(paths), sum(item["size"] for item in found)
+
+    def _list(self, key: str) -> list[Any]:
+        untyped: Any = obstore
+        return [item for batch in untyped.list(self._store, key) for item in batch]
 
     def _key(self, uri: str) -> str:
         if not uri.startswith(f"{self._url}/") or ".." in uri:
@@ -139,6 +137,14 @@ class Blobs:
             raise Transient(f"blob store {self._url}: {error}") from error
         if self._durable and self._root is not None:
             await asyncio.to_thread(_sync, self._root / key)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _MANIFEST)
 
 
 def _sync(path: Path) -> None:

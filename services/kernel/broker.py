@@ -1,7 +1,9 @@
-"""Consuming and signalling over Kafka, with the policy that holds everywhere: earliest, ack after success, no guessing.
+"""Consuming and signalling over Kafka, with the same manners everywhere: earliest, ack after success, no guessing.
 
 Refuses auto-created topics, decoded bodies, and to end because the broker is away.
 """
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 import asyncio
 import contextlib
@@ -30,7 +32,7 @@ from services.kernel.topics import BrokerSettings, TopicPlan, ensure_topics
 
 _SIGNAL_RETENTION_MS = 600_000
 _SIGNAL_S = 2.0
-_CONSUMER = {
+_CONSUMER: dict[str, Any] = {
     "batch": True, "no_reply": True, "fetch_max_wait_ms": 25, "max_partition_fetch_bytes": 16 * 1024 * 1024,
     "session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000,
 }  # fmt: skip
@@ -141,7 +143,7 @@ class Broker:
     async def _start(self) -> None:
         await self._make_lossy_topics()
         await self._app.connect()
-        config = self._app.config.broker_config
+        config: Any = self._app.config.broker_config
         config.builder = partial(_Consumer, **config.builder.keywords)
         await self._app.start()
         self._ready.set()

@@ -1,12 +1,12 @@
-"""Which message travels on which topic, derived from the `event` option; refuses a topic with two keys or two manners."""
+"""Which message travels on which topic, by the `event` option; refuses a topic with two keys or two manners."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
+from forgerl.options.v1 import options_pb2
 from google.protobuf.message import Message
 
-from forgerl.options.v1 import options_pb2
 from services.kernel import envelope
 from services.kernel.errors import Permanent
 

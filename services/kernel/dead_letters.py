@@ -2,9 +2,11 @@
 
 Refuses to change a record: a replayed one is the original, byte for byte.
 """
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,13 +56,7 @@ async def bury(
 async def list_dead(settings: BrokerSettings, consumer: str = "") -> list[DeadLetter]:
     """What waits for its replay, of one consumer or all."""
     async with _reading(settings, consumer) as (_, records):
-        return [
-            DeadLetter(
-                *record.topic.split(_MARK, 1), _header(record, "ce_id"), _header(record, _ERROR),
-                _header(record, _BURIED_AT), record.offset,
-            )
-            for record in records
-        ]  # fmt: skip
+        return [_letter(record) for record in records]
 
 
 async def replay(settings: BrokerSettings, consumer: str = "") -> int:
@@ -82,18 +78,15 @@ async def replay(settings: BrokerSettings, consumer: str = "") -> int:
 @asynccontextmanager
 async def _reading(
     settings: BrokerSettings, consumer: str
-) -> AsyncIterator[tuple[AIOKafkaConsumer, Sequence[ConsumerRecord[bytes, bytes]]]]:
+) -> AsyncGenerator[tuple[AIOKafkaConsumer, Sequence[ConsumerRecord[bytes, bytes]]]]:
     reader = AIOKafkaConsumer(
         bootstrap_servers=settings.url, group_id=_GROUP, enable_auto_commit=False, auto_offset_reset="earliest"
     )
     await reader.start()
     try:
-        names = sorted(
-            name
-            for name in await reader.topics()
-            if _MARK in name and name.endswith(f"{_MARK}{consumer}" if consumer else "")
-        )
-        places = [TopicPartition(name, 0) for name in names]
+        wanted = f"{_MARK}{consumer}"
+        names = [name for name in await reader.topics() if name.endswith(wanted) or (not consumer and _MARK in name)]
+        places = [TopicPartition(name, 0) for name in sorted(names)]
         records: list[ConsumerRecord[bytes, bytes]] = []
         if places:
             reader.assign(places)
@@ -108,6 +101,12 @@ async def _reading(
         yield reader, records
     finally:
         await reader.stop()
+
+
+def _letter(record: ConsumerRecord[bytes, bytes]) -> DeadLetter:
+    topic, _, consumer = record.topic.partition(_MARK)
+    event_id, error, buried_at = (_header(record, name) for name in ("ce_id", _ERROR, _BURIED_AT))
+    return DeadLetter(topic, consumer, event_id, error, buried_at, record.offset)
 
 
 def _header(record: ConsumerRecord[bytes, bytes], name: str) -> str:

@@ -2,10 +2,12 @@
 
 Refuses to let one bad stream stop the others, and to lose a record: it is handled, dead-lettered, or delivered again.
 """
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
@@ -96,11 +98,9 @@ class Delivery:
         except Exception:
             await asyncio.sleep(_LONGEST_PAUSE_S)
             raise
-        try:
+        with suppress(Permanent):
             # Its later events meet a gap, and follow it without delay.
             self._parked.add(stream_and_version(record.headers)[0])
-        except Permanent:
-            pass
 
     async def _traced(self, events: Sequence[Event]) -> Sequence[Write]:
         with ExitStack() as stack:

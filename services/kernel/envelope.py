@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from google.protobuf import message_factory, symbol_database
+from forgerl.common.v1.envelope_pb2 import Envelope
+from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
-from forgerl.common.v1.envelope_pb2 import Envelope
 from services.kernel.errors import Permanent
 
 Headers = Iterable[tuple[str, bytes]]
@@ -58,7 +58,7 @@ def type_name(message: Message | type[Message]) -> str:
 def parse(full_name: str, data: bytes) -> Message:
     """Decode a message of any type whose module was imported. Raises Permanent."""
     try:
-        descriptor = symbol_database.Default().pool.FindMessageTypeByName(full_name)
+        descriptor = descriptor_pool.Default().FindMessageTypeByName(full_name)
         return message_factory.GetMessageClass(descriptor).FromString(data)
     except KeyError:
         raise Permanent(f"unknown message type {full_name!r}") from None

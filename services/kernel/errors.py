@@ -1,4 +1,4 @@
-"""The three kinds of failure and the one table that maps them to gRPC and HTTP; refuses to guess at retries elsewhere."""
+"""The three kinds of failure and the one table that maps them to gRPC and HTTP; refuses other classifications."""
 
 import grpc
 

@@ -71,7 +71,7 @@ class EventStore:
     def __init__(self, recorder: SqliteRecorder | PostgresRecorder, clock: Clock) -> None:
         self._recorder = recorder
         self._clock = clock
-        # One thread for SQLite: its writers exclude each other anyhow, and a single connection never finds itself locked.
+        # One thread for SQLite: its writers exclude each other anyhow, and one connection never finds itself locked.
         threads = _THREADS_POSTGRES if isinstance(recorder, PostgresRecorder) else 1
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="event-store")
         self._subscribers: list[asyncio.Event] = []

@@ -2,6 +2,8 @@
 
 Refuses to go on after a failure: it stops, and begins again at the cursor. Consumers recognise what comes twice.
 """
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 import asyncio
 import contextlib
@@ -101,7 +103,7 @@ class Relay:
             if (topic := self._catalogue.topic_of(type_name(event.message)))
         ]  # fmt: skip
         for record in await asyncio.gather(*sent):
-            place = (record.topic, record.partition)
+            place: tuple[str, int] = (record.topic, record.partition)
             if record.offset <= self._ends.get(place, -1):
                 raise Transient(f"offsets of {record.topic} went backwards: the broker was emptied")
             self._ends[place] = record.offset

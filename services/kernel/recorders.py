@@ -19,6 +19,7 @@ from psycopg.sql import SQL, Identifier
 from services.kernel.errors import InvalidInput
 
 _LOCK_TIMEOUT_S = 30
+_FIRST_EVENTS = "SELECT originator_id AS name FROM {} WHERE originator_version = 1"
 _POSTGRES_CONNECTIONS = 4
 
 
@@ -32,7 +33,7 @@ class SqliteRecorder(SQLiteProcessRecorder):
         return returning
 
     def select_streams(self, prefix: str) -> list[str]:
-        statement = "SELECT originator_id AS name FROM stored_events WHERE originator_version = 1 AND originator_id >= ? AND originator_id < ?"
+        statement = f"{_FIRST_EVENTS.format('stored_events')} AND originator_id >= ? AND originator_id < ?"
         with self.datastore.transaction(commit=False) as cursor:
             cursor.execute(statement, (prefix, f"{prefix}\U0010ffff"))
             return sorted(row["name"] for row in cursor.fetchall())
@@ -46,11 +47,10 @@ class PostgresRecorder(PostgresProcessRecorder):
             self._insert_tracking(curs, tracking)
 
     def select_streams(self, prefix: str) -> list[str]:
-        statement = SQL(
-            "SELECT originator_id AS name FROM {}.stored_events WHERE originator_version = 1 AND starts_with(originator_id, %s)"
-        )
+        table = Identifier(self.datastore.schema, "stored_events")
+        statement = SQL(_FIRST_EVENTS + " AND starts_with(originator_id, %s)").format(table)
         with self.datastore.transaction(commit=False) as cursor:
-            cursor.execute(statement.format(Identifier(self.datastore.schema)), (prefix,))
+            cursor.execute(statement, (prefix,))
             return sorted(row["name"] for row in cursor.fetchall())
 
 
@@ -81,7 +81,7 @@ def open_sqlite(path: Path, *, durable: bool) -> SqliteRecorder:
 
 
 def open_postgres(url: str) -> PostgresRecorder:
-    """Connect to `postgresql://user:password@host:port/database[?schema=NAME]`, making the schema. Raises InvalidInput."""
+    """Connect to `postgresql://user:password@host:port/database[?schema=NAME]`, making the schema."""
     parts = urlsplit(url)
     schema = parse_qs(parts.query).get("schema", ["public"])[0]
     name = parts.path.strip("/")
@@ -142,7 +142,9 @@ class AdvisoryLease:
     """A Postgres advisory lock: ends with its connection."""
 
     def __init__(self, datastore: PostgresDatastore, name: str) -> None:
-        self._datastore, self._name = datastore, name
+        given: Any = datastore.pool.kwargs
+        self._where = {word: value for word, value in given.items() if word != "row_factory"}
+        self._name = f"{datastore.schema}.{name}"
         self._connection: psycopg.Connection[Any] | None = None
 
     def held(self) -> bool:
@@ -150,12 +152,8 @@ class AdvisoryLease:
             if self._connection is not None:
                 self._connection.execute("SELECT 1")
                 return True
-            connection = psycopg.connect(
-                autocommit=True, **{k: v for k, v in self._datastore.pool.kwargs.items() if k != "row_factory"}
-            )
-            row = connection.execute(
-                "SELECT pg_try_advisory_lock(hashtext(%s))", (f"{self._datastore.schema}.{self._name}",)
-            ).fetchone()
+            connection = psycopg.connect(autocommit=True, **self._where)
+            row = connection.execute("SELECT pg_try_advisory_lock(hashtext(%s))", (self._name,)).fetchone()
             if row and row[0]:
                 self._connection = connection
                 return True

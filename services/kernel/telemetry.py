@@ -5,10 +5,10 @@ Refuses to put spans on the path of the work: they are exported in batches, from
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, trace
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -42,7 +42,7 @@ def link(traceparent: str) -> trace.Link | None:
 
 
 @contextmanager
-def use_parent(traceparent: str) -> Iterator[None]:
+def use_parent(traceparent: str) -> Generator[None]:
     """Spans started inside become children of `traceparent`."""
     token = context.attach(parent_context(traceparent))
     try:
@@ -87,13 +87,13 @@ class JsonLines(SpanExporter):
 class Telemetry:
     """One process's tracing."""
 
-    def __init__(self, provider: TracerProvider, service: str) -> None:
+    def __init__(self, provider: Any, service: str) -> None:
         self.provider = provider
         self.tracer = trace.get_tracer(f"forgerl.{service}", tracer_provider=provider)
 
     @classmethod
     def start(cls, service: str, settings: "ServiceSettings", *, workflows: bool = False) -> "Telemetry":
-        """Begin to export, and become the process's global provider. `workflows`: safe for replay (Temporal workers)."""
+        """Begin to export, and become the process's global provider. `workflows`: safe for replay (Temporal)."""
         processors = SynchronousMultiSpanProcessor()
         file = settings.data_dir / "traces" / f"{service}-{os.getpid()}.jsonl"
         processors.add_span_processor(
@@ -108,19 +108,11 @@ class Telemetry:
         if workflows:
             from temporalio.contrib.opentelemetry import create_tracer_provider
 
-            provider = create_tracer_provider(resource=resource, active_span_processor=processors)
+            provider: Any = create_tracer_provider(resource=resource, active_span_processor=processors)
         else:
             provider = TracerProvider(resource=resource, active_span_processor=processors)
         trace.set_tracer_provider(provider)
         return cls(provider, service)
-
-    def traceparent(self) -> str:
-        """W3C traceparent of the span in force; empty outside any."""
-        return current_traceparent()
-
-    def use_parent(self, traceparent: str):  # noqa: ANN201
-        """Spans started inside become children of `traceparent`."""
-        return use_parent(traceparent)
 
     def stop(self) -> None:
         """Export what is left."""

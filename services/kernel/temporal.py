@@ -1,17 +1,13 @@
 """The Temporal client, traced; refuses to give up before its deadline while the server is still coming up."""
 
 import asyncio
-from datetime import timedelta
 
 import stamina
 from temporalio.client import Client
-from temporalio.common import RetryPolicy
 from temporalio.contrib.opentelemetry import OpenTelemetryPlugin
 
-from services.kernel.errors import InvalidInput, NotFound, Permanent, Refused, Transient, Unauthenticated
+from services.kernel.errors import Transient
 from services.kernel.telemetry import Telemetry
-
-_NEVER_AGAIN = [kind.__name__ for kind in (Permanent, InvalidInput, NotFound, Refused, Unauthenticated)]
 
 
 async def connect_temporal(address: str, namespace: str, telemetry: Telemetry, *, deadline_s: float = 60.0) -> Client:
@@ -27,13 +23,3 @@ async def connect_temporal(address: str, namespace: str, telemetry: Telemetry, *
     except (RuntimeError, TimeoutError) as error:
         raise Transient(f"temporal at {address}: {error}") from error
     raise Transient(f"temporal at {address}: no connection within {deadline_s} s")
-
-
-def retry_policy(*, max_interval_s: float = 10.0, attempts: int = 0) -> RetryPolicy:
-    """Retries with backoff of whatever is retryable (errors.is_retryable); `attempts` 0: without end."""
-    return RetryPolicy(
-        initial_interval=timedelta(milliseconds=200),
-        maximum_interval=timedelta(seconds=max_interval_s),
-        maximum_attempts=attempts,
-        non_retryable_error_types=_NEVER_AGAIN,
-    )

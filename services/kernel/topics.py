@@ -1,12 +1,15 @@
 """The broker's topics and its incarnation; refuses to rely on topics that come into being by themselves.
 
-The incarnation is a random id at offset 0 of a topic that never expires: a broker that was emptied has another, or none.
+The incarnation is a random id at offset 0 of a topic that never expires: an emptied broker has another, or none.
 """
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 import asyncio
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -51,7 +54,7 @@ async def ensure_topics(settings: BrokerSettings, plans: Iterable[TopicPlan]) ->
             NewTopic(p.name, p.partitions, settings.replication, topic_configs={"retention.ms": str(p.retention_ms)})
             for p in plans
         ]
-        answer = await admin.create_topics(wanted, timeout_ms=int(_ANSWER_S * 1000)) if wanted else None
+        answer: Any = await admin.create_topics(wanted, timeout_ms=int(_ANSWER_S * 1000)) if wanted else None
         for name, code, *_ in answer.topic_errors if answer else ():
             if code not in (0, _EXISTS):
                 raise Transient(f"topic {name}: {for_code(code).__name__}")
