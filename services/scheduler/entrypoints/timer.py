@@ -7,7 +7,7 @@ from services.scheduler.application import Scheduler
 
 
 class Timer:
-    """A part. In its first `grace_s` it does not tick: events that came while the scheduler was away are taken first."""
+    """A part. In its first `grace_s` it does not tick: events from while it was away are taken first."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock, grace_s: float) -> None:
         self._scheduler, self._clock = scheduler, clock
