@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 
-import click
+import typer
 
 from services.cli.app import build_app
 from services.cli.errors import CommandError, StackFailed
@@ -21,8 +21,9 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return f"{error}{said and '; its last lines:' + said}", 1
     if isinstance(error, CommandError):
         return str(error), error.exit_code
-    if isinstance(error, click.ClickException):
-        return error.format_message(), error.exit_code
+    # Typer brings its own copy of click, so the class says nothing; its errors word themselves.
+    if callable(word := getattr(error, "format_message", None)):
+        return str(word()), int(getattr(error, "exit_code", 1))
     if isinstance(error, BaseExceptionGroup):
         return _describe(error.exceptions[0])
     message = getattr(error, "message", None) or str(error) or type(error).__name__
@@ -41,7 +42,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     try:
         code = build_app()(standalone_mode=False)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -52,7 +53,8 @@ def main() -> None:
         if os.environ.get("FORGERL_DEBUG"):
             traceback.print_exc()
         text, code = _describe(error)
-        sys.stderr.write(f"forgerl: {_one_line(text)}\n")
+        asked_for_help = type(error).__name__ == "NoArgsIsHelpError"
+        sys.stderr.write(f"{text}\n" if asked_for_help else f"forgerl: {_one_line(text)}\n")
     sys.exit(code if isinstance(code, int) else 0)
 
 

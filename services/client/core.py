@@ -4,6 +4,7 @@ Refuses to keep state: whatever it answers was asked for just now.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,13 +33,17 @@ _PAGE = 500
 
 
 class AsyncClient:
-    """One client for all services of a stack. `patience_s`: how long a call is tried again while a service is away."""
+    """One client for all services of a stack.
 
-    def __init__(self, places: Places, *, patience_s: float = 30.0, deadline_s: float = 30.0) -> None:
+    `patience_s`: how long a call is tried again while a service is away; FORGERL_PATIENCE_S, else 30.
+    """
+
+    def __init__(self, places: Places, *, patience_s: float | None = None, deadline_s: float = 30.0) -> None:
         # Its default remarks go to the terminal, which belongs to whoever uses this client.
         stamina.instrumentation.set_on_retry_hooks(())
         self._channels = Channels(places)
-        self._patience_s, self._deadline_s = patience_s, deadline_s
+        given = float(os.environ.get("FORGERL_PATIENCE_S") or 30.0)
+        self._patience_s, self._deadline_s = given if patience_s is None else patience_s, deadline_s
         self.places = places
         self._runs = run_service_pb2_grpc.RunServiceStub(self._channels.to("gateway"))
         self._episodes = episode_service_pb2_grpc.EpisodeServiceStub(self._channels.to("gateway"))

@@ -24,14 +24,14 @@ T = TypeVar("T")
 class Client:
     """A stack on this machine by instance, or anywhere by `places`. Close it, or use it in a `with`."""
 
-    def __init__(self, instance: str | None = None, *, places: Places | None = None, patience_s: float = 30.0) -> None:
+    def __init__(self, instance: str | None = None, *, places: Places | None = None, patience_s: float | None = None) -> None:
         self.places = places or Places.of(instance)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="forgerl-client", daemon=True)
         self._thread.start()
         self._core = self._wait(self._open(patience_s))
 
-    async def _open(self, patience_s: float) -> AsyncClient:
+    async def _open(self, patience_s: float | None) -> AsyncClient:
         return AsyncClient(self.places, patience_s=patience_s)
 
     def __enter__(self) -> "Client":

@@ -1,0 +1,119 @@
+"""Every error of the command is one clear line on stderr, an exit code that isn't 0, and no traceback."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+
+def forgerl(home, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORGERL_")}
+    environ = {**kept, "FORGERL_HOME": str(home / "home"), "COLUMNS": "200", **more}
+    command = [sys.executable, "-m", "services.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ, check=False)
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode != 0
+    assert len(lines) == 1 and lines[0].startswith("forgerl: "), done.stderr
+    for part in parts:
+        assert part in lines[0], done.stderr
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "x"}')
+    (folder / "model.safetensors").write_bytes(b"x")
+    return folder
+
+
+def run_file(folder, model, body: str = '[[domains]]\nname = "tool"\n') -> str:
+    path = folder / "run.toml"
+    path.write_text(f'{body}\n[model]\npath = "{model}"\n')
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["nonsense"], ["No such command 'nonsense'"]),
+        (["up", "--instance", "No Good"], ["instance: given 'No Good'; allowed 1 to 40 of a-z, 0-9 and -"]),
+        (["up", "--engines", "0"], ["--engines: given 0; allowed 1 or more"]),
+        (["up", "--engines", "two"], ["'--engines'", "a valid integer"]),
+        (["logs", "nobody"], ["no log of 'nobody'; allowed none yet"]),
+        (["runs"], ["instance default was never started here", "forgerl up"]),
+        (["show", "ep-1"], ["instance default was never started here"]),
+        (["episodes"], ["Missing argument 'RUN'"]),
+        (["dlq", "list"], ["no broker known: forgerl up, or set FORGERL_KAFKA_URL"]),
+        (["run", "gone.toml"], ["run file gone.toml: no such file"]),
+        (["policy", "export", "r", "-1", "out"], ["-1"]),
+    ],
+)
+def test_without_a_stack(tmp_path, model, arguments, parts):
+    assert_one_line(forgerl(tmp_path, *arguments, FORGERL_ENGINE_MODEL=str(model)), *parts)
+
+
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        ('[scheduling]\nwindow = 3\n[[domains]]\nname = "tool"', ["scheduling.window: given 'an unknown field'"]),
+        ('[scheduling]\nwindow_items = -3\n[[domains]]\nname = "tool"', ["scheduling.window_items: given -3"]),
+        ('[[domains]]\nname = "chess"', ["chess", "allowed", "tool"]),
+        ('name = "x', ["run.toml"]),
+        ('[[domains]]\nname = "tool"\n[sampling]\ntemperature = 0.0', ["sampling.temperature", "given 0"]),
+    ],
+)
+def test_bad_run_files(tmp_path, model, body, parts):
+    assert_one_line(forgerl(tmp_path, "run", run_file(tmp_path, model, body)), *parts)
+
+
+def test_a_missing_model_and_one_without_a_template(tmp_path, model):
+    assert_one_line(forgerl(tmp_path, "run", run_file(tmp_path, "nowhere")), "model.path: given 'nowhere'")
+    (model / "tokenizer_config.json").write_text("{}")
+    assert_one_line(forgerl(tmp_path, "run", run_file(tmp_path, model)), "model.path", "chat template")
+    assert_one_line(forgerl(tmp_path, "up", "--model", str(model)), "model.path", "chat template")
+
+
+def test_a_port_that_is_taken_starts_nothing(tmp_path, model):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = forgerl(tmp_path, "up", FORGERL_PORT_GATEWAY=port, FORGERL_ENGINE_MODEL=str(model))
+    assert_one_line(done, f"port in use: FORGERL_PORT_GATEWAY={port}")
+    assert not (tmp_path / "home" / "default" / "stack.json").exists()
+
+
+def test_a_stack_that_is_gone_is_said_within_its_deadline(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    done = forgerl(tmp_path, "runs", FORGERL_GATEWAY_ADDRESS=address, FORGERL_TOKEN="t", FORGERL_PATIENCE_S="1")
+    assert_one_line(done, address.rpartition(":")[2])
+
+
+def test_status_of_what_is_not_up_has_an_exit_code_of_its_own(tmp_path):
+    done = forgerl(tmp_path, "status")
+    assert done.returncode == 3 and done.stdout.strip() == "forgerl: instance default is not up"
+
+
+def test_help_comes_at_once(tmp_path):
+    import time
+
+    started = time.monotonic()
+    assert forgerl(tmp_path, "--help").returncode == 0
+    # 0.4 s here alone; a busy machine is given room, an import of torch or grpc is not.
+    assert time.monotonic() - started < 5
+    imports = subprocess.run(
+        [sys.executable, "-c", "import sys; from services.cli.app import build_app; build_app(); print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert not {"torch", "grpc", "vllm", "transformers", "matplotlib", "numpy"} & set(imports)
