@@ -35,11 +35,11 @@ MAX_DETAIL_CHARS = 500
 class Scoring:
     """The one use case."""
 
-    def __init__(self, store: EventStore, blobs: Blobs, verifier: Verifier) -> None:
+    def __init__(self, store: EventStore, blobs: Blobs, verifier: Verifier, tracer: trace.Tracer) -> None:
         self._store = store
         self._blobs = blobs
         self._verifier = verifier
-        self._tracer = trace.get_tracer("forgerl.reward")
+        self._tracer = tracer
 
     async def handle(self, events: Sequence[Event]) -> Sequence[Write]:
         """The writes that answer a batch of events of many episodes."""

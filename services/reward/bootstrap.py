@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from forgerl.events.v1 import gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from forgerl.reward.v1 import case_pb2
+from opentelemetry import trace
 
 from services.environments.registry import environments
 from services.kernel.blobs import Blobs
@@ -32,5 +33,6 @@ def build(settings: Settings) -> Sequence[Part]:
     verifier = EnvironmentVerifier(environments(), settings.verifier_deadline_s, settings.verifiers)
     brokers = BrokerSettings(settings.kafka_url, settings.kafka_replication)
     broker = Broker(brokers, catalogue, store)
-    broker.subscribe(TOPICS, service=SERVICE, handler=Scoring(store, blobs, verifier).handle)
+    scoring = Scoring(store, blobs, verifier, trace.get_tracer("forgerl.reward"))
+    broker.subscribe(TOPICS, service=SERVICE, handler=scoring.handle)
     return (HealthPage(settings.health_bind), Relay(store, brokers, catalogue, SERVICE), broker)

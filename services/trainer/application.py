@@ -51,9 +51,10 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What steps are timed by, and the bound of J's first condition."""
+    """What steps are timed and traced by, and the bound of J's first condition."""
 
     clock: Clock
+    tracer: trace.Tracer
     noise_bound: float
 
 
@@ -69,7 +70,7 @@ class Trainer:
         self._keeping = keeping
         self._clock = meter.clock
         self._noise_bound = meter.noise_bound
-        self._tracer = trace.get_tracer("forgerl.trainer")
+        self._tracer = meter.tracer
 
     async def handle(self, events: Sequence[Event]) -> Sequence[Write]:
         """The writes that answer the events. Raises Transient when a run is not known yet."""

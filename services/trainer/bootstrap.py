@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from forgerl.events.v1 import gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from forgerl.trainer.v1 import run_record_pb2
 from forgerl.trainer.v1.policy_service_pb2_grpc import add_PolicyServiceServicer_to_server
+from opentelemetry import trace
 
 from services.kernel.blobs import Blobs
 from services.kernel.broker import Broker
@@ -42,8 +43,9 @@ async def build(settings: Settings) -> Sequence[Part]:
     torch_thread = ThreadPoolExecutor(1, thread_name_prefix="torch")
     training = Training(TorchLearner(settings.threads), checkpoints, blobs, torch_thread, weights_digest)
     runs = Runs(store)
+    meter = Meter(clock, trace.get_tracer("forgerl.trainer"), settings.grad_noise_bound)
     keeping = Keeping(training, checkpoints, blobs, CurveFiles(settings.data_dir / "runs"))
-    trainer = Trainer(runs, training, Batches(blobs), keeping, Meter(clock, settings.grad_noise_bound))
+    trainer = Trainer(runs, training, Batches(blobs), keeping, meter)
     brokers = BrokerSettings(settings.kafka_url, settings.kafka_replication)
     broker = Broker(brokers, catalogue, store)
     # One event a batch: a step is committed before the next one is looked at.

@@ -13,6 +13,9 @@ from forgerl.events.v1.gateway_pb2 import EpisodeCancelled, EpisodeSubmitted, Tr
 from forgerl.events.v1.reward_pb2 import EpisodeScored, ScoringFailed
 from forgerl.events.v1.rollout_pb2 import EpisodeFailed, EpisodeFinished, EpisodeStarted
 from google.protobuf.message import Message
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from services.contract.trajectory import MEDIA_TYPE, Node, Span, Trajectory, encode
 from services.environments.interface import Task, ToolSpec, Verdict
@@ -62,7 +65,10 @@ class Bench:
         )
         self.blobs = Blobs.open(f"file://{root}/blobs")
         verifier = EnvironmentVerifier({"judge": self.judge}, 0.3, 2)
-        self.scoring = Scoring(self.store, self.blobs, verifier)
+        self.spans = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.scoring = Scoring(self.store, self.blobs, verifier, provider.get_tracer("test"))
         self.inbox = Inbox(self.store, "reward")
         self.versions: dict[str, int] = {}
 
@@ -118,6 +124,13 @@ async def test_scored_in_every_order_of_arrival_once(tmp_path: Path):
         assert (scored.run_id, scored.score.performance, scored.score.failure_class) == ("run-1", 1.0, "solved")
         assert [(term.turn, term.rule) for term in scored.score.process] == [(0, "format")]
         assert bench.judge.asked == [("4", 2)]
+
+
+async def test_scoring_is_a_span_of_the_episodes_trace(bench: Bench):
+    await bench.feed(*(await bench.facts("e", "4")))
+    (span,) = bench.spans.get_finished_spans()
+    assert (span.name, f"{span.context.trace_id:032x}") == ("episode.score", "a" * 32)
+    assert span.attributes == {"episode_id": "e"}
 
 
 async def test_a_repeat_is_not_scored_again(bench: Bench):

@@ -71,7 +71,7 @@ def reference(folder: Path, groups: list[list[EpisodeInput]]) -> tuple[float, di
                     tokens += 1
     loss = total / tokens
     loss.backward()
-    return float(loss), {name: parameter.grad for name, parameter in model.named_parameters()}
+    return float(loss.detach()), {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
 def batch() -> list[list[EpisodeInput]]:

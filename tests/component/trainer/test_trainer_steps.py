@@ -1,8 +1,12 @@
 """Runs, steps, restarts and refusals of a whole trainer, on real stores and a tiny model."""
 
+import asyncio
 import csv
+import hashlib
 import json
 import math
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +81,17 @@ async def test_a_step_publishes_both_facts_and_says_what_it_did(bench: Bench, mo
     assert [e.mean_advantage for e in report.episodes] == pytest.approx([1.01, -1.01, -1.01, 1.01])
 
 
+async def test_the_steps_span_links_to_every_episode(bench: Bench, model_folder: Path):
+    await bench.create(model_folder)
+    await bench.feed(await take_batch(bench, 1))
+    (span,) = bench.spans.get_finished_spans()
+    assert span.name == "optimiser.step"
+    assert f"{span.context.trace_id:032x}" == "1" * 32
+    assert span.attributes == {"run_id": RUN, "step": 1}
+    traces = [hashlib.md5(name.encode()).hexdigest() for name in ("e1.0.0", "e1.0.1", "e1.1.0", "e1.1.1")]
+    assert [f"{link.context.trace_id:032x}" for link in span.links] == traces
+
+
 async def test_training_raises_the_probability_of_what_was_right(bench: Bench, model_folder: Path):
     await bench.create(model_folder, learning_rate=1e-3)
     before = bench.policy_model((await bench.published())[0])
@@ -102,6 +117,32 @@ async def test_resumed_training_equals_training_in_one_go(tmp_path: Path, model_
         digests.append([m.digest for m in await bench.published() if isinstance(m, PolicyPublished)])
     assert len(set(digests[0])) == 4
     assert digests[0] == digests[1]
+
+
+async def test_killed_between_checkpoint_and_commit_it_ends_with_the_same_weights(tmp_path: Path, model_folder: Path):
+    roots = [tmp_path / name for name in ("whole", "killed")]
+    for root in roots:
+        root.mkdir()
+    whole = Bench(roots[0])
+    await whole.create(model_folder)
+    for number in (1, 2, 3):
+        await whole.feed(await take_batch(whole, number))
+    program = [sys.executable, str(Path(__file__).with_name("killed_trainer.py")), str(roots[1]), str(model_folder)]
+    child = await asyncio.create_subprocess_exec(
+        *program, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert child.stdout is not None
+    async with asyncio.timeout(120):
+        while b"committing" not in (line := await child.stdout.readline()):
+            assert line, "the child ended early"
+    child.kill()
+    await child.wait()
+    resumed = Bench(roots[1], versions={f"scheduler.batch/{RUN}": 2})
+    assert [m.step for m in await resumed.published() if isinstance(m, StepCompleted)] == [1, 2]
+    await resumed.feed(await take_batch(resumed, 3))
+    ends = [[m.digest for m in await b.published() if isinstance(m, PolicyPublished)] for b in (whole, resumed)]
+    assert len(ends[0]) == 4
+    assert ends[0] == ends[1]
 
 
 async def test_a_crash_before_the_commit_trains_the_batch_once_in_the_end(bench: Bench, model_folder: Path):

@@ -12,6 +12,9 @@ from forgerl.common.v1.run_pb2 import RunSpec
 from forgerl.events.v1 import gateway_pb2, scheduler_pb2, trainer_pb2
 from forgerl.scheduler.v1.manifest_pb2 import BatchManifest
 from google.protobuf.message import Message
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -110,11 +113,15 @@ class Bench:
         url = f"sqlite:///{self.root}/trainer.db"
         self.store = EventStore.open(url, Catalogue.from_modules(EVENT_MODULES), self.clock)
         self.blobs = Blobs.open(f"file://{self.root}/blobs")
+        self.spans = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.spans))
+        tracer = provider.get_tracer("test")
         checkpoints = CheckpointFolders(self.root / "checkpoints")
         self.training = Training(TorchLearner(1), checkpoints, self.blobs, ThreadPoolExecutor(1), weights_digest)
         self.runs = Runs(self.store)
         keeping = Keeping(self.training, checkpoints, self.blobs, CurveFiles(self.root / "runs"))
-        self.trainer = Trainer(self.runs, self.training, Batches(self.blobs), keeping, Meter(self.clock, 2.0))
+        self.trainer = Trainer(self.runs, self.training, Batches(self.blobs), keeping, Meter(self.clock, tracer, 2.0))
         self.inbox = Inbox(self.store, "trainer")
 
     def event(self, stream: str, message: Message) -> Event:
