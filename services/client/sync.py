@@ -24,7 +24,9 @@ T = TypeVar("T")
 class Client:
     """A stack on this machine by instance, or anywhere by `places`. Close it, or use it in a `with`."""
 
-    def __init__(self, instance: str | None = None, *, places: Places | None = None, patience_s: float | None = None) -> None:
+    def __init__(
+        self, instance: str | None = None, *, places: Places | None = None, patience_s: float | None = None
+    ) -> None:
         self.places = places or Places.of(instance)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="forgerl-client", daemon=True)

@@ -2,11 +2,11 @@
 
 import io
 
-from rich.console import Console
-
 from forgerl.gateway.v1 import run_service_pb2 as runs_pb
 from forgerl.scheduler.v1 import scheduler_service_pb2 as scheduler_pb
 from forgerl.trainer.v1 import policy_service_pb2 as policy_pb
+from rich.console import Console
+
 from services.cli.screen.render import plain, screen, sparkline
 from services.cli.screen.snapshot import Snapshot
 

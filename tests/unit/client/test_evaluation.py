@@ -1,8 +1,8 @@
 """Counting held-out results, with intervals from a table."""
 
 import pytest
-
 from forgerl.gateway.v1 import episode_service_pb2 as episodes_pb
+
 from services.client.evaluation import count, wilson
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-
 from forgerl.common.v1 import run_pb2
+
 from services.client.run_file import find_model, parse_spec, read_run_file
 from services.contract.run_spec import check
 from services.kernel.errors import InvalidInput, NotFound
