@@ -17,7 +17,7 @@ S = TypeVar("S", bound=ServiceSettings)
 
 
 class Part(Protocol):
-    """Something that runs until it is cancelled."""
+    """Something that runs until it is cancelled. With an `async def ready`, the service awaits that too."""
 
     async def run(self) -> None:
         """Run; clean up when cancelled."""
@@ -31,20 +31,24 @@ async def run_service(parts: Sequence[Part], *, ready: Callable[[], Awaitable[No
         loop.add_signal_handler(number, asked.set)
     tasks = [asyncio.create_task(part.run(), name=type(part).__name__) for part in parts]
     stop = asyncio.create_task(asked.wait())
-    waiting = asyncio.create_task(_announce(ready))
+    waits = [wait for part in parts if inspect.iscoroutinefunction(wait := getattr(part, "ready", None))]
+    waiting = asyncio.create_task(_announce([*waits, ready] if ready else waits))
     try:
         done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in (task for task in tasks if task in done and not asked.is_set()):
-            raise ForgeError(f"part {task.get_name()} ended unasked") from task.exception()
+            error = task.exception()
+            raise (
+                error if isinstance(error, InvalidInput) else ForgeError(f"part {task.get_name()} ended unasked")
+            ) from error
     finally:
         for task in (waiting, stop, *reversed(tasks)):
             task.cancel()
             await asyncio.wait([task], timeout=_DRAIN_S)
 
 
-async def _announce(ready: Callable[[], Awaitable[None]] | None) -> None:
-    if ready is not None:
-        await ready()
+async def _announce(waits: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    for wait in waits:
+        await wait()
     get_logger().info("service.ready")
 
 
@@ -85,11 +89,22 @@ class HealthPage:
     """Answers GET /healthz for services without gRPC; a part."""
 
     def __init__(self, bind: str) -> None:
-        self._host, _, port = bind.rpartition(":")
-        self._port = int(port)
+        host, _, port = bind.rpartition(":")
+        if not port.isdecimal():
+            raise InvalidInput("health_bind", bind, "host:port")
+        self._bind, self._host, self._port = bind, host or "127.0.0.1", int(port)
+        self._listening = asyncio.Event()
+
+    async def ready(self) -> None:
+        """Wait until it listens."""
+        await self._listening.wait()
 
     async def run(self) -> None:
-        server = await asyncio.start_server(self._answer, self._host or "127.0.0.1", self._port)
+        try:
+            server = await asyncio.start_server(self._answer, self._host, self._port)
+        except OSError as error:
+            raise InvalidInput("health_bind", self._bind, f"an address that is free ({error})") from error
+        self._listening.set()
         async with server:
             await server.serve_forever()
 

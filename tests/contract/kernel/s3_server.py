@@ -1,4 +1,4 @@
-"""As much of S3 as the blob store speaks, over plain HTTP, in memory: PUT (If-None-Match), GET, HEAD, bulk delete, LIST."""
+"""As much of S3 as the blob store speaks, over plain HTTP, in memory: PUT, GET, HEAD, bulk delete, LIST."""
 
 import hashlib
 import re

@@ -85,11 +85,14 @@ async def _manifest(blobs: Blobs, uri: str) -> bytes:
     return await blobs._read(f"{blobs._key(uri)}/manifest.json")
 
 
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
 async def test_a_corrupt_file_is_noticed(tmp_path: Path) -> None:
     blobs = Blobs.open(f"file://{tmp_path}/blobs")
     ref = await blobs.put(b"abc" * 100, "text/plain")
-    kept = Path(ref.uri.removeprefix("file://"))
-    kept.write_bytes(kept.read_bytes()[:-3])
+    truncate(Path(ref.uri.removeprefix("file://")))
     with pytest.raises(Permanent, match="corrupt"):
         await blobs.get(ref)
     (tmp_path / "made").mkdir()

@@ -1,4 +1,4 @@
-"""A consumer that kills itself -9: `python dying_consumer.py STORE_URL BROKER_URL EFFECTS_FILE die|"die after commit"`."""
+"""A consumer that kills itself -9: `python dying_consumer.py STORE_URL BROKER_URL EFFECTS_FILE WHEN`."""
 
 import asyncio
 import os
@@ -25,15 +25,19 @@ class DiesAfterCommit(EventStore):
         return events
 
 
+def note(effects: Path) -> None:
+    with effects.open("a") as file:
+        file.write("killed\n")
+
+
 async def main(store_url: str, broker_url: str, effects: str, when: str) -> None:
     catalogue = Catalogue.from_modules([gateway_pb2])
     store = DiesAfterCommit.open(store_url, catalogue, SystemClock())
 
     async def handle(events: Sequence[Event]) -> Sequence[Write]:
         mine = [event for event in events if event.key == "killed"]
-        for event in mine:
-            with Path(effects).open("a") as file:
-                file.write("killed\n")
+        if mine:
+            note(Path(effects))
             if when == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
         return [Write("sink.copy/killed", 0, (event.message,)) for event in mine]
