@@ -1,6 +1,8 @@
 """Time and fresh ids as things that are handed in; refuses to be read from anywhere else."""
 
+import asyncio
 import secrets
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Protocol
@@ -28,6 +30,13 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return monotonic()
+
+
+async def every(period_s: float) -> AsyncIterator[None]:
+    """Beats now and then each `period_s` seconds: for heartbeats, not for finding out whether something has happened."""
+    while True:
+        yield
+        await asyncio.sleep(period_s)
 
 
 class ManualClock:

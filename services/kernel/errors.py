@@ -54,15 +54,7 @@ _TABLE: tuple[_Row, ...] = (
     (Transient, grpc.StatusCode.UNAVAILABLE, 503),
     (Permanent, grpc.StatusCode.INTERNAL, 500),
 )
-_RETRYABLE_STATUS = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.CANCELLED,
-    }
-)
+_RETRYABLE = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNKNOWN", "CANCELLED")
 
 
 def grpc_status(error: BaseException) -> grpc.StatusCode:
@@ -88,6 +80,6 @@ def from_grpc(status: grpc.StatusCode, message: str) -> ForgeError:
         error = InvalidInput(field, given, allowed)
         error.message, error.args = message, (message,)
         return error
-    if status in _RETRYABLE_STATUS:
+    if status.name in _RETRYABLE:
         return Transient(message)
     return next((kind(message) for kind, known, _ in _TABLE[1:] if known is status), Permanent(message))

@@ -11,29 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from eventsourcing.persistence import (
-    IntegrityError,
-    InterfaceError,
-    InternalError,
-    OperationalError,
-    StoredEvent,
-    Tracking,
-)
+from eventsourcing.persistence import IntegrityError, PersistenceError, StoredEvent, Tracking
 from google.protobuf.message import Message
 
 from services.kernel.catalogue import Catalogue
 from services.kernel.clock import Clock
 from services.kernel.envelope import Cause, Event, from_state, to_state, type_name
 from services.kernel.errors import Conflict, InvalidInput, Permanent, Transient
-from services.kernel.recorders import (
-    AdvisoryLease,
-    FileLease,
-    Lease,
-    PostgresRecorder,
-    SqliteRecorder,
-    open_postgres,
-    open_sqlite,
-)
+from services.kernel.recorders import Lease, PostgresRecorder, SqliteRecorder, open_postgres, open_sqlite
 from services.kernel.telemetry import current_traceparent
 
 T = TypeVar("T")
@@ -178,9 +163,7 @@ class EventStore:
 
     def lease(self, name: str) -> Lease:
         """A right that one process at a time holds among all that share this store."""
-        if isinstance(self._recorder, PostgresRecorder):
-            return AdvisoryLease(self._recorder.datastore, name)
-        return FileLease(Path(f"{self._recorder.datastore.pool.db_name}.{name}.lock"))
+        return self._recorder.lease(name)
 
     async def close(self) -> None:
         """Wait for what is under way and disconnect."""
@@ -191,5 +174,5 @@ class EventStore:
         try:
             # Shielded: a cancelled call may still commit, and its thread must not be interrupted half-way.
             return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, work))
-        except (OperationalError, InterfaceError, InternalError) as error:
+        except PersistenceError as error:
             raise Transient(f"event store: {error}") from error

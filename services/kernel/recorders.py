@@ -38,6 +38,9 @@ class SqliteRecorder(SQLiteProcessRecorder):
             cursor.execute(statement, (prefix, f"{prefix}\U0010ffff"))
             return sorted(row["name"] for row in cursor.fetchall())
 
+    def lease(self, name: str) -> "Lease":
+        return FileLease(Path(f"{self.datastore.pool.db_name}.{name}.lock"))
+
 
 class PostgresRecorder(PostgresProcessRecorder):
     """One schema of a server; writers queue for the table, so that notification ids are committed in order."""
@@ -52,6 +55,9 @@ class PostgresRecorder(PostgresProcessRecorder):
         with self.datastore.transaction(commit=False) as cursor:
             cursor.execute(statement, (prefix,))
             return sorted(row["name"] for row in cursor.fetchall())
+
+    def lease(self, name: str) -> "Lease":
+        return AdvisoryLease(self.datastore, name)
 
 
 def _in_order(kwargs: dict[str, Any]) -> list[Tracking]:
