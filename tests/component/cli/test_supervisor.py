@@ -114,7 +114,7 @@ async def test_a_used_child_is_stopped_later_though_it_was_not_waited_for(home):
     assert notes(home)[2:] == ["stop user", "stop used"]
 
 
-async def test_a_killed_child_comes_back_on_its_port(home):
+async def test_a_killed_child_comes_back_on_its_port(home, eventually):
     file = write_stack(home, {"only": listener(home, "only")})
     opened = OpenInstance(Instance.named("t"))
     seen: list[int] = []
@@ -123,8 +123,7 @@ async def test_a_killed_child_comes_back_on_its_port(home):
         [child] = supervisor.children()
         seen.append(child["pid"])
         os.kill(child["pid"], signal.SIGKILL)
-        while supervisor.children()[0]["restarts"] == 0 or supervisor.children()[0]["state"] != "healthy":
-            await asyncio.sleep(0.05)
+        await eventually(lambda: [supervisor.children()[0][key] for key in ("restarts", "state")] == [1, "healthy"])
         seen.append(supervisor.children()[0]["pid"])
 
     await run_until_healthy(opened, file, kill)
@@ -154,13 +153,12 @@ async def test_a_child_that_never_gets_healthy_stops_all(home):
     assert processes.marked(opened.instance.dir) == []
 
 
-async def test_grandchildren_in_sessions_of_their_own_go_too(home):
+async def test_grandchildren_in_sessions_of_their_own_go_too(home, eventually):
     file = write_stack(home, {"parent": python(WITH_GRANDCHILD)})
     opened = OpenInstance(Instance.named("t"))
 
     async def two_are_there(supervisor) -> None:
-        while len(processes.marked(opened.instance.dir)) < 2:
-            await asyncio.sleep(0.02)
+        await eventually(lambda: len(processes.marked(opened.instance.dir)) == 2)
 
     await run_until_healthy(opened, file, two_are_there)
     assert processes.marked(opened.instance.dir) == []

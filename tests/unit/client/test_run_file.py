@@ -72,12 +72,12 @@ def test_a_model_that_can_not_be_used_is_refused(tmp_path, left_out, says):
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(InvalidInput, match="model.path: given 'nowhere'"):
+    with pytest.raises(InvalidInput, match=r"model\.path: given 'nowhere'"):
         find_model("nowhere", tmp_path)
     with pytest.raises(NotFound, match=r"gone\.toml: no such file"):
         read_run_file(tmp_path / "gone.toml")
     (tmp_path / "bad.toml").write_text("= 1")
-    with pytest.raises(InvalidInput, match="bad.toml"):
+    with pytest.raises(InvalidInput, match=r"bad\.toml"):
         read_run_file(tmp_path / "bad.toml")
 
 

@@ -14,8 +14,9 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 def row(span: str, parent: str, name: str, start_ms: int, **more) -> str:
     return json.dumps(
         {
-            "trace_id": TRACE, "span_id": span, "parent_span_id": parent, "name": name, "service": "s", "kind": "internal",
-            "start_ns": start_ms * 1_000_000, "end_ns": (start_ms + 5) * 1_000_000, "status": "ok", "attributes": {},
+            "trace_id": TRACE, "span_id": span, "parent_span_id": parent, "name": name, "service": "s",
+            "kind": "internal", "start_ns": start_ms * 1_000_000,
+            "end_ns": (start_ms + 5) * 1_000_000, "status": "ok", "attributes": {},
             "links": [], **more,
         }
     )  # fmt: skip
