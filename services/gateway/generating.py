@@ -150,8 +150,15 @@ class Generating:
         ticket = await self._routes.route(order, job.deadline_s - asked_s)
         live.begin(self._clock.monotonic() - asked_s)
         request_id = self._ids.new("gen")
-        logprobs = call.logprobs or 0
-        generate = Order(request_id, ids, prompt.request_json, max_new_tokens, call.stream, logprobs)
+        generate = Order(
+            request_id=request_id,
+            token_ids=ids,
+            request_json=prompt.request_json,
+            max_new_tokens=max_new_tokens,
+            stream=call.stream,
+            logprobs=call.logprobs or 0,
+            sampled_tokens=len(job.generation.token_ids),
+        )
         live.ticket, live.request_id = ticket, request_id
         try:
             await self._on_engine(job, ticket, self._engine.generate(ticket, generate), len(ids))

@@ -69,6 +69,8 @@ class Order:
     max_new_tokens: int
     stream: bool
     logprobs: int = 0
+    # How many of the ids at the end were sampled by this call already.
+    sampled_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,8 @@ def _generate_body(ticket: Ticket, order: Order) -> dict[str, Any]:
     sampling = dict(body.get("sampling_params") or {})
     sampling["max_tokens"] = order.max_new_tokens
     sampling["logprobs"] = order.logprobs
+    if sampling.get("min_tokens"):
+        sampling["min_tokens"] = max(0, sampling["min_tokens"] - order.sampled_tokens)
     # Text is made afterwards, by derendering; only stop strings need it while sampling.
     sampling["detokenize"] = bool(sampling.get("stop"))
     body.update(
