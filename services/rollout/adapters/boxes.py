@@ -95,7 +95,7 @@ async def start_walled(command: Sequence[str]) -> int:
         os.close(writable)
         writable = -1
         async with asyncio.timeout(START_TIMEOUT_S):
-            said = await asyncio.to_thread(os.read, readable, 4096)
+            said = await asyncio.to_thread(first_object, readable)
         if not said:
             await process.wait()
             raise Transient(f"a sandbox did not start: exit code {process.returncode}")
@@ -106,6 +106,14 @@ async def start_walled(command: Sequence[str]) -> int:
         os.close(readable)
         if writable >= 0:
             os.close(writable)
+
+
+def first_object(descriptor: int) -> bytes:
+    """Read up to the end of a flat JSON object, which comes in pieces; less where the other side is gone."""
+    said = b""
+    while b"}" not in said and (piece := os.read(descriptor, 4096)):
+        said += piece
+    return said
 
 
 async def start_bare(command: Sequence[str]) -> int:

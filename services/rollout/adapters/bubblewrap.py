@@ -53,10 +53,10 @@ class Bubblewrap:
         else:
             command += ["--unshare-user", "--uid", "65534", "--gid", "65534", "--disable-userns"]
         everything = (Mount(Path(sys.base_prefix)), *inside_code(), *mounts)
-        command += ["--proc", "/proc", "--dev", "/dev", *open_parents(everything)]
+        command += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+        command += ["--perms", "0777", "--size", str(tmp_bytes), "--tmpfs", "/tmp", *open_parents(everything)]
         for folder in SYSTEM_FOLDERS:
             command += ["--ro-bind-try", folder, folder]
-        command += ["--remount-ro", "/dev", "--perms", "0777", "--size", str(tmp_bytes), "--tmpfs", "/tmp"]
         for mount in everything:
             command += mount.arguments()
         return [*command, "--remount-ro", "/", "--chdir", "/tmp", "--", *program]
@@ -66,7 +66,7 @@ def open_parents(mounts: Sequence[Mount]) -> list[str]:
     """Options that make the folders above the mounts passable: bubblewrap's own are closed to all but root."""
     parents = {parent for mount in mounts for parent in PurePosixPath(mount.inside or mount.host).parents}
     ordered = sorted({str(parent) for parent in parents} | {"/etc"})
-    return [word for parent in ordered if parent != "/" for word in ("--perms", "0755", "--dir", parent)]
+    return [word for parent in ordered if parent not in ("/", "/tmp") for word in ("--perms", "0755", "--dir", parent)]
 
 
 def unique_uids() -> Iterator[int]:

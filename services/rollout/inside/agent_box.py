@@ -9,12 +9,15 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
+import tempfile
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
-from services.rollout.inside.confinement import Limits, become
+from services.rollout.inside.confinement import Limits, become, owns_namespace
 from services.rollout.inside.keys import CallKeys
 from services.rollout.inside.wire import MAX_HEAD_BYTES, Malformed, Request, head, read_head, read_request, request
 from services.rollout.inside.wire import response as whole_response
@@ -135,33 +138,28 @@ async def gone_or_done(reader: asyncio.StreamReader, work: Coroutine[None, None,
         await working
 
 
-async def tail(stream: asyncio.StreamReader, size: int) -> str:
+def tail(output: BinaryIO, size: int) -> str:
     """The end of an output, at most `size` bytes."""
-    kept = b""
-    while chunk := await stream.read(65536):
-        kept = (kept + chunk)[-size:]
-    return kept.decode("utf-8", "replace")
+    output.seek(max(0, output.seek(0, os.SEEK_END) - size))
+    return output.read(size).decode("utf-8", "replace")
 
 
 async def run_program(command: Sequence[str], environment: dict[str, str], limits: Limits) -> dict[str, object]:
     """Run it to its end. Its children end with the sandbox."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=environment,
-        cwd="/tmp",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        preexec_fn=limits.apply,
-    )
-    if process.stdout is None or process.stderr is None:
-        raise RuntimeError("no pipes")
-    reading = asyncio.gather(tail(process.stdout, MAX_STDOUT_BYTES), tail(process.stderr, MAX_STDERR_BYTES))
-    exit_code = await process.wait()
-    # A child that it left behind may hold its outputs open: what was said until now counts.
-    done, _ = await asyncio.wait((reading,), timeout=2.0)
-    stdout, stderr = reading.result() if done else ("", "its outputs stayed open")
-    return {"exit_code": exit_code, "stdout": stdout, "stderr": stderr}
+    # Files, not pipes: a child that it leaves behind would hold a pipe open.
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=environment,
+            cwd="/tmp",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            preexec_fn=limits.apply,
+        )
+        exit_code = await process.wait()
+        said, complained = tail(stdout, MAX_STDOUT_BYTES), tail(stderr, MAX_STDERR_BYTES)
+    return {"exit_code": exit_code, "stdout": said, "stderr": complained}
 
 
 async def box(folder: Path, orphan_s: float, limits: Limits, config: dict[str, object]) -> None:
@@ -196,4 +194,13 @@ def main(uid: int, folder: str, orphan_s: float, limits: tuple[int, int, int]) -
     memory_bytes, cpu_s, processes = limits
     with contextlib.suppress(Orphaned):
         asyncio.run(box(Path(folder), orphan_s, Limits(memory_bytes, cpu_s, processes, FILE_BYTES), config))
-    os._exit(0)
+    end_everything()
+
+
+def end_everything() -> None:
+    """Kill all that is left in here, this process last: the sandbox stands while anything runs in it."""
+    if owns_namespace():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        os._exit(0)
+    os.killpg(0, signal.SIGKILL)

@@ -7,6 +7,7 @@ import ctypes
 import os
 import resource
 from dataclasses import dataclass
+from pathlib import Path
 
 PR_SET_DUMPABLE = 4
 
@@ -41,6 +42,11 @@ def become(uid: int) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+
+
+def owns_namespace() -> bool:
+    """Whether every other process that can be seen here belongs to this sandbox."""
+    return Path("/proc/1/comm").read_text().strip() == "bwrap"
 
 
 def refuse_tracing() -> None:

@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import BinaryIO
 
-from services.rollout.inside.confinement import Limits, become, refuse_tracing
+from services.rollout.inside.confinement import Limits, become, owns_namespace, refuse_tracing
 
 MAX_OUTPUT_BYTES = 16 * 1024
 WIPE_ATTEMPTS = 200
@@ -27,11 +27,11 @@ FOLDER = Path("/tmp")
 PRELOADED = ("math", "re", "random", "itertools", "functools", "collections", "statistics", "fractions", "datetime")
 
 
-def main(uid: int, memory_bytes: int, processes: int, owns_namespace: bool) -> None:
-    """Serve programs until stdin ends. `owns_namespace`: every other process and all of /tmp belong to the programs."""
+def main(uid: int, memory_bytes: int, processes: int, walled: bool) -> None:
+    """Serve programs until stdin ends. `walled`: every other process and all of /tmp belong to the programs."""
     become(uid)
     refuse_tracing()
-    if owns_namespace and Path("/proc/1/comm").read_text().strip() != "bwrap":
+    if walled and not owns_namespace():
         raise SystemExit("not in a process namespace of its own")
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     devnull = os.open(os.devnull, os.O_RDWR)
@@ -45,7 +45,7 @@ def main(uid: int, memory_bytes: int, processes: int, owns_namespace: bool) -> N
         request = json.loads(frame)
         timeout_s = float(request["timeout_s"])
         limits = Limits(memory_bytes, int(timeout_s) + 2, processes)
-        answer = run(str(request["code"]), timeout_s, limits, owns_namespace)
+        answer = run(str(request["code"]), timeout_s, limits, walled)
         body = json.dumps(answer).encode()
         answers.write(struct.pack(">I", len(body)) + body)
         answers.flush()
@@ -57,7 +57,7 @@ def read_frame(stream: BinaryIO) -> bytes | None:
     return stream.read(struct.unpack(">I", head)[0]) if len(head) == 4 else None
 
 
-def run(code: str, timeout_s: float, limits: Limits, owns_namespace: bool) -> dict[str, object]:
+def run(code: str, timeout_s: float, limits: Limits, walled: bool) -> dict[str, object]:
     """Fork, let the child run `code`, collect at most 16 KiB of each output, kill what is left, wipe /tmp."""
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
@@ -68,7 +68,7 @@ def run(code: str, timeout_s: float, limits: Limits, owns_namespace: bool) -> di
     os.close(err_write)
     outputs = {out_read: bytearray(), err_read: bytearray()}
     timed_out = not collect(pid, outputs, timeout_s)
-    wipe(pid, owns_namespace)
+    wipe(pid, walled)
     _, status = os.waitpid(pid, 0)
     drain(outputs)
     stdout, stderr = (bytes(outputs[pipe]).decode("utf-8", "replace") for pipe in (out_read, err_read))
@@ -137,9 +137,9 @@ def drain(outputs: dict[int, bytearray]) -> None:
                 pass
 
 
-def wipe(pid: int, owns_namespace: bool) -> None:
+def wipe(pid: int, walled: bool) -> None:
     """Kill the program with all that it started, and empty /tmp. Exits when that can't be done."""
-    if not owns_namespace:
+    if not walled:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         return

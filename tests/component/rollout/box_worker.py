@@ -31,7 +31,7 @@ async def main(folder: str, script: str, base_url: str, attempt: str, result: st
     """Run or join, then write the end."""
     run = program_run(Path(script), base_url, attempt=int(attempt))
     end = await programs(Path(folder)).run(run)
-    Path(result).write_text(json.dumps(asdict(end)))
+    await asyncio.to_thread(Path(result).write_text, json.dumps(asdict(end)))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,16 @@ from services.rollout.inside.wire import Request, read_request, response
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "agents" / "openai_script.py"
 JSON = [("content-type", "application/json")]
+BOMB = """
+import time
+n = 0
+try:
+    while n < 200:
+        n += 1
+        if os.fork() == 0: time.sleep(60)
+except OSError:
+    print(n)
+"""
 ASK = """
 import json, os, sys, urllib.request
 def ask(**fields):
@@ -86,7 +96,7 @@ async def test_the_openai_script_runs_with_base_url_and_key_only(gateway: FakeGa
         ("Bearer key-1", "3")
     }
     assert len({c.header("idempotency-key") for c in gateway.calls}) == 2
-    assert not list(tmp_path.iterdir())
+    assert await asyncio.to_thread(os.listdir, tmp_path) == []
 
 
 async def test_it_gets_no_environment_no_network_and_no_host(gateway: FakeGateway, tmp_path: Path):
@@ -98,7 +108,8 @@ def refused(step):
 ask()
 print(json.dumps({"env": sorted(os.environ), "net": refused(lambda: socket.create_connection(("1.1.1.1", 53), 2)),
   "passwd": refused(lambda: open("/etc/passwd")), "key": refused(lambda: open("/forgerl/run/box.json")),
-  "write": refused(lambda: open("/forgerl/run/x", "w")), "task": json.load(open(os.environ["FORGERL_TASK_FILE"]))["tools"]}))
+  "write": refused(lambda: open("/forgerl/run/x", "w")),
+  "task": json.load(open(os.environ["FORGERL_TASK_FILE"]))["tools"]}))
 """
     end = await programs(tmp_path).run(program_run(script(tmp_path, code), gateway.base_url))
     found = json.loads(end.stdout)
@@ -130,7 +141,7 @@ async def test_queueing_is_not_its_time(gateway: FakeGateway, tmp_path: Path):
 async def test_processes_are_bounded(gateway: FakeGateway, tmp_path: Path):
     path = script(
         tmp_path,
-        "n = 0\ntry:\n while n < 200:\n  n += 1\n  if os.fork() == 0: import time; time.sleep(60)\nexcept OSError: print(n)",
+        BOMB,
     )
     end = await programs(tmp_path, processes=16).run(program_run(path, gateway.base_url))
     assert end.exit_code == 0 and int(end.stdout) < 16
