@@ -83,10 +83,13 @@ class Broker:
         self._groups.append(service)
         group = service if self._groups.count(service) == 1 else f"{service}-{self._groups.count(service)}"
         delivery = Delivery(Inbox(self._store, group), handler, partial(self._bury, group), self._settings)
-        subscriber = self._app.subscriber(
-            *topics, group_id=group, auto_offset_reset="earliest", max_records=max_batch, **_CONSUMER
-        )
-        subscriber(delivery.deliver)
+        given: dict[str, Any] = {
+            "group_id": group,
+            "auto_offset_reset": "earliest",
+            "max_records": max_batch,
+            **_CONSUMER,
+        }
+        self._app.subscriber(*topics, **given)(delivery.deliver)
 
     def listen(self, topic: str, callback: Callable[[Event], Awaitable[None]]) -> None:
         """Hear the signals of a lossy topic from now on; a callback that fails loses that signal. Call before `run`."""
@@ -98,10 +101,8 @@ class Broker:
                 except Exception as error:
                     get_logger().warning("signal.lost", topic=topic, error=repr(error))
 
-        subscriber = self._app.subscriber(
-            topic, auto_offset_reset="latest", ack_policy=AckPolicy.ACK_FIRST, **_CONSUMER
-        )
-        subscriber(hear)
+        given: dict[str, Any] = {"auto_offset_reset": "latest", "ack_policy": AckPolicy.ACK_FIRST, **_CONSUMER}
+        self._app.subscriber(topic, **given)(hear)
 
     async def signal(self, message: Message) -> None:
         """Publish to a lossy topic, or lose it when the broker is away."""

@@ -74,11 +74,3 @@ class Catalogue:
     def topics(self) -> list[Topic]:
         """All topics, by name."""
         return [self._topics[name] for name in sorted(self._topics)]
-
-    def parse(self, full_name: str, data: bytes) -> Message:
-        """Decode a message, published or private. Raises Permanent."""
-        return envelope.parse(full_name, data)
-
-    def type_name(self, message: Message) -> str:
-        """Full protobuf name of a message."""
-        return envelope.type_name(message)

@@ -33,7 +33,7 @@ class SystemClock:
 
 
 async def every(period_s: float) -> AsyncIterator[None]:
-    """Beats now and then each `period_s` seconds: for heartbeats, not for finding out whether something has happened."""
+    """Beats now and then each `period_s` seconds: for heartbeats, not for finding out what happened."""
     while True:
         yield
         await asyncio.sleep(period_s)

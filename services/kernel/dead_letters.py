@@ -6,7 +6,7 @@ Refuses to change a record: a replayed one is the original, byte for byte.
 # pyright: reportUnknownArgumentType=false
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from services.kernel.topics import BrokerSettings, TopicPlan, ensure_topics
 _MARK = ".dlq."
 _ERROR, _BURIED_AT = "forgerl_error", "forgerl_buried_at"
 _GROUP = "forgerl-dlq-replay"
+_Record = ConsumerRecord[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ async def bury(
     settings: BrokerSettings,
     producer: AIOKafkaProducer,
     consumer: str,
-    record: ConsumerRecord[bytes, bytes],
+    record: _Record,
     error: Exception,
 ) -> None:
     """Keep a record, with its original headers and the error. Raises Transient."""
@@ -76,18 +77,14 @@ async def replay(settings: BrokerSettings, consumer: str = "") -> int:
 
 
 @asynccontextmanager
-async def _reading(
-    settings: BrokerSettings, consumer: str
-) -> AsyncGenerator[tuple[AIOKafkaConsumer, Sequence[ConsumerRecord[bytes, bytes]]]]:
-    reader = AIOKafkaConsumer(
-        bootstrap_servers=settings.url, group_id=_GROUP, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
+async def _reading(settings: BrokerSettings, consumer: str) -> AsyncGenerator[tuple[AIOKafkaConsumer, list[_Record]]]:
+    reader = AIOKafkaConsumer(bootstrap_servers=settings.url, group_id=_GROUP, enable_auto_commit=False)
     await reader.start()
     try:
         wanted = f"{_MARK}{consumer}"
         names = [name for name in await reader.topics() if name.endswith(wanted) or (not consumer and _MARK in name)]
         places = [TopicPartition(name, 0) for name in sorted(names)]
-        records: list[ConsumerRecord[bytes, bytes]] = []
+        records: list[_Record] = []
         if places:
             reader.assign(places)
             ends = await reader.end_offsets(places)
@@ -103,11 +100,11 @@ async def _reading(
         await reader.stop()
 
 
-def _letter(record: ConsumerRecord[bytes, bytes]) -> DeadLetter:
+def _letter(record: _Record) -> DeadLetter:
     topic, _, consumer = record.topic.partition(_MARK)
     event_id, error, buried_at = (_header(record, name) for name in ("ce_id", _ERROR, _BURIED_AT))
     return DeadLetter(topic, consumer, event_id, error, buried_at, record.offset)
 
 
-def _header(record: ConsumerRecord[bytes, bytes], name: str) -> str:
+def _header(record: _Record, name: str) -> str:
     return next((value.decode("utf-8", "replace") for key, value in record.headers if key == name), "")

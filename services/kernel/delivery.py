@@ -88,9 +88,8 @@ class Delivery:
             return 0.0
         if isinstance(error, Gap):
             return 0.0 if event.stream in self._parked else self._settings.gap_for_s
-        return (
-            self._settings.transient_for_s if isinstance(error, Transient | OSError) else self._settings.unknown_for_s
-        )
+        known = isinstance(error, Transient | OSError)
+        return self._settings.transient_for_s if known else self._settings.unknown_for_s
 
     async def _give_up(self, record: Record, error: Exception) -> None:
         try:

@@ -118,9 +118,7 @@ class EventStore:
 
     def _is_ours(self, stored: Sequence[StoredEvent], trackings: Sequence[Tracking]) -> bool:
         return bool(stored) and all(
-            [(row.topic, row.state) for row in self._rows(str(event.originator_id), event.originator_version - 1, 1)]
-            == [(event.topic, event.state)]
-            for event in stored
+            list(self._rows(str(event.originator_id), event.originator_version - 1, 1)) == [event] for event in stored
         )
 
     def _rows(self, stream: str, after: int, limit: int | None) -> Sequence[StoredEvent]:

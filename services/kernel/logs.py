@@ -37,19 +37,16 @@ def configure(service: str, level: str = "INFO", json: bool = False) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         lambda _, __, fields: {"service": service, **fields},
     ]
+    formatter = structlog.stdlib.ProcessorFormatter
     last = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
     structlog.configure(
-        processors=[
-            *shared,
-            structlog.processors.format_exc_info,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
+        processors=[*shared, structlog.processors.format_exc_info, formatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
     handler = logging.StreamHandler(sys.stderr)
-    final = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, last]
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=final, foreign_pre_chain=shared))
+    final = [formatter.remove_processors_meta, last]
+    handler.setFormatter(formatter(processors=final, foreign_pre_chain=shared))
     handler.addFilter(_OncePerPlace())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for chatty in ("httpx", "httpcore", *_FLOODING):

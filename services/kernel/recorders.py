@@ -92,9 +92,8 @@ def open_postgres(url: str) -> PostgresRecorder:
     schema = parse_qs(parts.query).get("schema", ["public"])[0]
     name = parts.path.strip("/")
     if not parts.hostname or not name:
-        raise InvalidInput(
-            "store_url", parts._replace(netloc="***").geturl(), "postgresql://user:password@host:port/database"
-        )
+        shown = parts._replace(netloc="***").geturl()
+        raise InvalidInput("store_url", shown, "postgresql://user:password@host:port/database")
     user, password, port = unquote(parts.username or ""), unquote(parts.password or ""), parts.port or 5432
     with psycopg.connect(dbname=name, host=parts.hostname, port=port, user=user, password=password) as connection:
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('forgerl.schema'))")

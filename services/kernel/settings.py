@@ -72,12 +72,8 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _under_data_dir(cls, value: str, info: ValidationInfo) -> str:
         folder = info.data.get("data_dir", Path())
-        local = (
-            f"sqlite:///{folder}/stores/{cls.service()}.db"
-            if info.field_name == "store_url"
-            else f"file://{folder}/blobs"
-        )
-        return value or local
+        local = {"store_url": f"sqlite:///{folder}/stores/{cls.service()}.db", "blob_url": f"file://{folder}/blobs"}
+        return value or local[str(info.field_name)]
 
     def broker(self) -> BrokerSettings:
         """The broker as the kernel wants it described."""
@@ -95,9 +91,8 @@ S = TypeVar("S", bound=ServiceSettings)
 def load_settings(cls: type[S]) -> S:
     """Settings from the environment. Raises InvalidInput that names the variable."""
     prefix = str(cls.model_config.get("env_prefix", ""))
-    known = {f"{prefix}{name}".upper() for name in cls.model_fields} | {
-        str(field.validation_alias) for field in cls.model_fields.values() if field.validation_alias
-    }
+    fields = cls.model_fields
+    known = {f"{prefix}{name}".upper() for name in fields} | {str(field.validation_alias) for field in fields.values()}
     for name in sorted(os.environ):
         if prefix and name.startswith(prefix) and name not in known and not name.endswith(_PEER_SUFFIXES):
             raise InvalidInput(name, "a value", f"only {', '.join(sorted(k for k in known if k.startswith(prefix)))}")

@@ -96,14 +96,11 @@ class Telemetry:
         """Begin to export, and become the process's global provider. `workflows`: safe for replay (Temporal)."""
         processors = SynchronousMultiSpanProcessor()
         file = settings.data_dir / "traces" / f"{service}-{os.getpid()}.jsonl"
-        processors.add_span_processor(
-            BatchSpanProcessor(JsonLines(file, service), schedule_delay_millis=_EXPORT_EVERY_MS)
-        )
-        if settings.otlp_endpoint:
-            exporter = OTLPSpanExporter(
-                endpoint=settings.otlp_endpoint, insecure=settings.otlp_endpoint.startswith("http:")
-            )
-            processors.add_span_processor(BatchSpanProcessor(exporter))
+        exporters: list[SpanExporter] = [JsonLines(file, service)]
+        if collector := settings.otlp_endpoint:
+            exporters.append(OTLPSpanExporter(endpoint=collector, insecure=collector.startswith("http:")))
+        for exporter in exporters:
+            processors.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_EXPORT_EVERY_MS))
         resource = Resource.create({"service.name": f"forgerl-{service}", "service.instance.id": settings.instance})
         if workflows:
             from temporalio.contrib.opentelemetry import create_tracer_provider

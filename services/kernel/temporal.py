@@ -17,9 +17,8 @@ async def connect_temporal(address: str, namespace: str, telemetry: Telemetry, *
     try:
         async for attempt in stamina.retry_context(on=RuntimeError, timeout=deadline_s, attempts=None, wait_max=2.0):
             with attempt:
-                return await asyncio.wait_for(
-                    Client.connect(address, namespace=namespace, plugins=plugins), timeout=10.0
-                )
+                async with asyncio.timeout(10.0):
+                    return await Client.connect(address, namespace=namespace, plugins=plugins)
     except (RuntimeError, TimeoutError) as error:
         raise Transient(f"temporal at {address}: {error}") from error
     raise Transient(f"temporal at {address}: no connection within {deadline_s} s")

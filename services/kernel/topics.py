@@ -44,16 +44,17 @@ class TopicPlan:
     partitions: int = 3
     retention_ms: int = -1
 
+    def topic(self, copies: int) -> NewTopic:
+        """As the admin client wants it."""
+        return NewTopic(self.name, self.partitions, copies, topic_configs={"retention.ms": str(self.retention_ms)})
+
 
 async def ensure_topics(settings: BrokerSettings, plans: Iterable[TopicPlan]) -> None:
     """Make the topics that aren't there. Raises Transient."""
     admin = AIOKafkaAdminClient(bootstrap_servers=settings.url, request_timeout_ms=int(_ANSWER_S * 1000))
     try:
         await admin.start()
-        wanted = [
-            NewTopic(p.name, p.partitions, settings.replication, topic_configs={"retention.ms": str(p.retention_ms)})
-            for p in plans
-        ]
+        wanted = [plan.topic(settings.replication) for plan in plans]
         answer: Any = await admin.create_topics(wanted, timeout_ms=int(_ANSWER_S * 1000)) if wanted else None
         for name, code, *_ in answer.topic_errors if answer else ():
             if code not in (0, _EXISTS):
