@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from temporalio import activity
 
 from services.environments.interface import InvalidTask, UnknownEnvironment
+from services.kernel.clock import every
 from services.kernel.errors import Permanent
 from services.rollout.application import Episodes
 from services.rollout.domain.episode import (
@@ -71,6 +72,5 @@ async def bad_tasks_are_permanent(step: Awaitable[R]) -> R:
 
 async def beat() -> None:
     """Tell Temporal that the worker lives, so that a dead one's black box is taken up by another."""
-    while True:
+    async for _ in every(HEARTBEAT_S):
         activity.heartbeat()
-        await asyncio.sleep(HEARTBEAT_S)
