@@ -33,7 +33,6 @@ class DeadLetter:
     event_id: str
     error: str
     buried_at: str
-    offset: int
 
 
 async def bury(
@@ -103,7 +102,7 @@ async def _reading(settings: BrokerSettings, consumer: str) -> AsyncGenerator[tu
 def _letter(record: _Record) -> DeadLetter:
     topic, _, consumer = record.topic.partition(_MARK)
     event_id, error, buried_at = (_header(record, name) for name in ("ce_id", _ERROR, _BURIED_AT))
-    return DeadLetter(topic, consumer, event_id, error, buried_at, record.offset)
+    return DeadLetter(topic, consumer, event_id, error, buried_at)
 
 
 def _header(record: _Record, name: str) -> str:

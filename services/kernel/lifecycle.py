@@ -65,8 +65,7 @@ def run(cls: type[S], build: Build[S], *, workflows: bool = False) -> None:
     except InvalidInput as error:
         sys.stderr.write(f"{cls.service()}: {error.message}\n")
         sys.exit(2)
-    service = cls.service()
-    configure(service, settings.log_level, settings.log_json)
+    configure(cls.service(), settings.log_level, settings.log_json)
     get_logger().info("service.starting", settings=settings.describe())
     sys.exit(asyncio.run(_run(settings, build, workflows)))
 

@@ -102,12 +102,10 @@ class Telemetry:
         for exporter in exporters:
             processors.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_EXPORT_EVERY_MS))
         resource = Resource.create({"service.name": f"forgerl-{service}", "service.instance.id": settings.instance})
+        make: Any = TracerProvider
         if workflows:
-            from temporalio.contrib.opentelemetry import create_tracer_provider
-
-            provider: Any = create_tracer_provider(resource=resource, active_span_processor=processors)
-        else:
-            provider = TracerProvider(resource=resource, active_span_processor=processors)
+            from temporalio.contrib.opentelemetry import create_tracer_provider as make
+        provider = make(resource=resource, active_span_processor=processors)
         trace.set_tracer_provider(provider)
         return cls(provider, service)
 

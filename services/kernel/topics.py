@@ -100,7 +100,6 @@ class Incarnation:
         """The incarnation, made up now if there was none; of several that are written at once the first counts."""
         if not await self.read():
             await producer.send_and_wait(INCARNATION_TOPIC, secrets.token_hex(8).encode(), partition=0)
-        incarnation = await self.read()
-        if not incarnation:
-            raise Transient("the broker's incarnation can't be read back")
-        return incarnation
+        if incarnation := await self.read():
+            return incarnation
+        raise Transient("the broker's incarnation can't be read back")

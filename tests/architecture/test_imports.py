@@ -11,12 +11,15 @@ ALLOWED = {service: {service, *LIBRARIES} for service in SERVICES} | {
     "console": {"console", *LIBRARIES},
 }
 # What a domain may not touch: it gets time, chance and effects handed in.
-IMPURE = set(
-    "asyncio time random secrets uuid socket os pathlib subprocess threading tempfile sqlite3 logging structlog httpx grpc "
-    "aiokafka faststream obstore temporalio eventsourcing psycopg fastapi opentelemetry sys shutil signal multiprocessing "
-    "requests aiohttp urllib.request".split()
-)
-PURE_STANDARD = set("asyncio collections dataclasses datetime enum typing json functools contextlib".split())
+IMPURE = {
+    *("asyncio", "time", "random", "secrets", "uuid", "socket", "os", "pathlib", "subprocess", "threading", "tempfile"),
+    *("sqlite3", "logging", "structlog", "httpx", "grpc", "aiokafka", "faststream", "obstore", "temporalio", "psycopg"),
+    *("eventsourcing", "fastapi", "opentelemetry", "sys", "shutil", "signal", "multiprocessing", "requests", "aiohttp"),
+    "urllib.request",
+}
+PURE_STANDARD = {
+    *("asyncio", "collections", "dataclasses", "datetime", "enum", "typing", "json", "functools", "contextlib"),
+}
 
 
 def test_services_import_only_themselves_and_the_shared_libraries() -> None:
