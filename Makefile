@@ -1,10 +1,9 @@
 # Two commands matter: `make demo` and `make test`. Both set everything up first, inside this folder.
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
 BIN := .venv/bin
-PROTOS := $(shell find proto/forgerl -name '*.proto')
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: demo test setup check fmt proto chaos e2e engine-tests bench-demo clean
+.PHONY: demo test setup check fmt proto baseline chaos e2e engine-tests bench-demo clean
 
 demo: setup
 	@$(BIN)/python -m services.cli demo $(ARGS)
@@ -30,6 +29,10 @@ fmt: setup
 
 proto: setup
 	$(BIN)/python deploy/local/generated.py
+
+# Only at a release: what is in the baseline may never change again.
+baseline: setup
+	$(BIN)/buf build proto -o proto/baseline.binpb
 
 # Real vLLM; slow to start.
 engine-tests: setup
