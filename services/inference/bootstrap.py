@@ -5,6 +5,7 @@ from pathlib import Path
 
 from forgerl.events.v1 import gateway_pb2, inference_pb2, trainer_pb2
 from forgerl.inference.v1 import inference_service_pb2_grpc, records_pb2
+
 from services.inference.adapters.kv_events import ZmqKvEvents
 from services.inference.adapters.policies import StoredPolicies
 from services.inference.adapters.signals import WorkerSignals

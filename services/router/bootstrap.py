@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from forgerl.events.v1 import gateway_pb2, inference_pb2, trainer_pb2
 from forgerl.router.v1 import records_pb2, router_service_pb2_grpc
+
 from services.kernel.broker import Broker
 from services.kernel.catalogue import Catalogue
 from services.kernel.clock import RandomIds, SystemClock

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from itertools import count
 
+from forgerl.events.v1 import inference_pb2 as pb
 from google.protobuf.message import Message
 
-from forgerl.events.v1 import inference_pb2 as pb
 from services.inference.domain.engine import Seen, State
 from services.inference.domain.kv import KvChange
 

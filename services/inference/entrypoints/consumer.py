@@ -6,12 +6,12 @@ The stream `inference.policies/<worker_id>` is the book: it is folded again at e
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from forgerl.events.v1.gateway_pb2 import RunRemoved, RunResumed
 from forgerl.events.v1.trainer_pb2 import PolicyPublished
 from forgerl.inference.v1.records_pb2 import PolicyNoted, RunForgotten, RunTakenUp
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from services.inference.domain.policies import Policy, PolicyBook
 from services.kernel.envelope import Event
 from services.kernel.event_store import EventStore, Write

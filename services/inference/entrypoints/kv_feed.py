@@ -3,6 +3,7 @@
 import asyncio
 
 from forgerl.inference.v1.inference_service_pb2 import ListCachedBlocksResponse
+
 from services.inference.domain.kv import BlockLedger
 from services.inference.ports import KvEvents, Signals
 

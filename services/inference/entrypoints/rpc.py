@@ -5,6 +5,7 @@ from typing import Any
 
 from forgerl.inference.v1 import inference_service_pb2 as pb
 from forgerl.inference.v1.inference_service_pb2_grpc import InferenceServiceServicer
+
 from services.inference.application import Sidecar
 from services.inference.entrypoints.kv_feed import KvFeed
 from services.kernel.errors import InvalidInput

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from forgerl.events.v1 import inference_pb2
 from forgerl.events.v1.trainer_pb2 import PolicyPublished
 from forgerl.router.v1.records_pb2 import NewestPolicyNoted
+
 from services.kernel.envelope import Event
 from services.kernel.event_store import EventStore, Write
 from services.router.domain.workers import Report

@@ -4,6 +4,7 @@ from typing import Any
 
 from forgerl.router.v1 import router_service_pb2 as pb
 from forgerl.router.v1.router_service_pb2_grpc import RouterServiceServicer
+
 from services.kernel.clock import Clock
 from services.kernel.errors import InvalidInput
 from services.router.application import Outcome, RouteOrder, Router

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_rig import Engine, make_model, running_engine, running_pool, sampled
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.engine
 PROMPT = [(41 * at) % 250 for at in range(1000)]
 
 
-async def test_kv_is_shared_under_one_policy_and_the_pool_may_be_killed(tmp_path: Path) -> None:
+async def test_kv_is_shared_under_one_policy_and_the_pool_may_be_killed(tmp_path: Path, eventually: Any) -> None:
     model = make_model(tmp_path / "model", tied=False, seed=3)
     with (
         running_pool(tmp_path) as (pool, port, healthy),
@@ -24,7 +25,7 @@ async def test_kv_is_shared_under_one_policy_and_the_pool_may_be_killed(tmp_path
             await engine.swap(model, "d1")
         ids, logprobs, cached, _ = sampled(await first.generate(PROMPT, "d1", 8, temperature=0.0))
         assert cached == 0
-        await _stored(tmp_path / "l3", "d1")
+        await eventually(lambda: _blocks(tmp_path / "l3", "d1") >= 15)
         others, other_logprobs, cached, _ = sampled(await second.generate(PROMPT, "d1", 8, temperature=0.0))
         # 15 chunks of 64 tokens; the rest is computed anew.
         assert cached == 960 and others == ids
@@ -41,7 +42,7 @@ async def test_kv_is_shared_under_one_policy_and_the_pool_may_be_killed(tmp_path
         assert await _found_again(second, model) == 960
 
         await _prune(tmp_path, "d2")
-        assert {path.name.rpartition("@")[2] for path in (tmp_path / "l3").iterdir()} == {"d2.data"}
+        assert _blocks(tmp_path / "l3", "d1") == 0 and _blocks(tmp_path / "l3", "d2") >= 15
         assert len(sampled(await first.generate([9, *PROMPT], "d1", 8))[0]) == 8
 
 
@@ -50,10 +51,8 @@ async def _prune(folder: Path, keep: str) -> None:
     await StoredPolicies(blobs, folder / "copies", folder / "l3").prune(frozenset({keep}))
 
 
-async def _stored(folder: Path, salt: str) -> None:
-    async with asyncio.timeout(30.0):
-        while len([path for path in folder.iterdir() if path.name.endswith(f"@{salt}.data")]) < 15:
-            await asyncio.sleep(0.05)
+def _blocks(folder: Path, salt: str) -> int:
+    return len([path for path in folder.iterdir() if path.name.endswith(f"@{salt}.data")])
 
 
 async def _found_again(engine: Engine, model: Path) -> int:
