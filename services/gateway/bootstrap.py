@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from types import ModuleType
 
-import httpx
+import aiohttp
 from forgerl.common.v1 import run_pb2
 from forgerl.events.v1 import gateway_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from forgerl.gateway.v1 import episode_service_pb2_grpc, record_pb2, run_service_pb2_grpc
@@ -12,7 +12,7 @@ from opentelemetry import trace
 
 from services.environments.registry import environments
 from services.gateway.adapters.credentials import Credentials
-from services.gateway.adapters.engine import HttpEngine
+from services.gateway.adapters.engine import READ_BUFFER_BYTES, HttpEngine
 from services.gateway.adapters.router import RouterRoutes
 from services.gateway.application import Desk, Registries
 from services.gateway.completions import Completions, Limits, Tools
@@ -87,12 +87,14 @@ async def build(settings: Settings) -> Sequence[Part]:
 
 def http_server(settings: Settings, sessions: Sessions, credentials: Credentials, tools: Tools) -> HttpServer:
     """The agents' door."""
-    engine = HttpEngine(engine_client(settings), settings.model)
+    token = settings.token.get_secret_value()
+    client = engine_client(token, settings.call_timeout_s, 2 * settings.max_calls)
+    engine = HttpEngine(client, settings.model)
     routes = RouterRoutes(rpc.connect(settings.router_address, security(settings)), tools.clock)
     generating = Generating(engine, routes, tools.clock, tools.ids)
     completions = Completions(sessions, generating, tools, Limits(settings.call_timeout_s, settings.max_calls))
     door = Door(completions, credentials, settings.model, settings.max_body_bytes, settings.keep_alive_s)
-    return HttpServer(application(OpenAiChat(door).routes()), settings.http_bind, 4 * settings.max_calls)
+    return HttpServer(application(OpenAiChat(door).routes()), settings.http_bind, 4 * settings.max_calls, client.close)
 
 
 async def rpc_server(settings: Settings, doors: Doors) -> rpc.Server:
@@ -113,12 +115,12 @@ def security(settings: Settings) -> rpc.RpcSecurity:
     return rpc.RpcSecurity(token, settings.tls_certificate, settings.tls_key, settings.tls_ca)
 
 
-def engine_client(settings: Settings) -> httpx.AsyncClient:
+def engine_client(token: str, call_timeout_s: float, connections: int) -> aiohttp.ClientSession:
     """Connections to engines; a generation may be silent for as long as a call may last."""
-    timeout = httpx.Timeout(settings.call_timeout_s, connect=2.0, pool=settings.call_timeout_s)
-    limits = httpx.Limits(max_connections=2 * settings.max_calls, max_keepalive_connections=64)
-    headers = {
-        "authorization": f"Bearer {settings.token.get_secret_value()}",
-        "content-type": "application/json",
-    }
-    return httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers, trust_env=False)
+    return aiohttp.ClientSession(
+        # Engines close idle connections after 5 s: ours are given up before, so that none is used while it is closed.
+        connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=3.0),
+        timeout=aiohttp.ClientTimeout(total=call_timeout_s, sock_connect=2.0),
+        headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
+        read_bufsize=READ_BUFFER_BYTES,
+    )

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import httpx
+import aiohttp
 
 from services.gateway.adapters.engine_words import chat_body, delta_of, message_of, piece_of
 from services.gateway.domain.calls import ChatCall
@@ -30,13 +30,16 @@ POLICY_HEADER = "x-forgerl-policy"
 # The engine names a request by this prefix and the id that it was given.
 _ENGINE_ID_PREFIX = "generate-tokens-"
 _OVERFLOW = re.compile(r"maximum (context|model) length|max_model_len|context length", re.IGNORECASE)
-_DONE = "[DONE]"
+_DONE = b"[DONE]"
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+# A chunk with log-probabilities is one line; aiohttp bounds lines by its buffer.
+READ_BUFFER_BYTES = 1 << 20
 
 
 class HttpEngine:
     """`ChatEngine` for vLLM with `--enable-scale-out`."""
 
-    def __init__(self, client: httpx.AsyncClient, model: str) -> None:
+    def __init__(self, client: aiohttp.ClientSession, model: str) -> None:
         self._client, self._model = client, model
         self._room_tokens: dict[str, int | None] = {}
 
@@ -57,22 +60,24 @@ class HttpEngine:
             yield piece_of(await self._post(url, body, headers))
             return
         try:
-            async with self._client.stream("POST", url, content=_json(body), headers=headers) as response:
-                if response.status_code >= 300:
-                    _raise(response.status_code, (await response.aread()).decode("utf-8", "replace"))
-                async for line in response.aiter_lines():
-                    text = line.removeprefix("data: ")
-                    if line.startswith("data: ") and text != _DONE:
+            async with self._client.post(url, data=_json(body), headers=headers) as response:
+                if response.status >= 300:
+                    _raise(response.status, (await response.read()).decode("utf-8", "replace"))
+                async for line in response.content:
+                    text = line.strip().removeprefix(b"data: ")
+                    if line.startswith(b"data: ") and text != _DONE:
                         yield _stream_piece(json.loads(text))
-        except httpx.HTTPError as error:
+        except _FAILURES as error:
             raise EngineUnavailable(f"engine {ticket.engine_url}: {type(error).__name__}") from error
 
     async def abort(self, ticket: Ticket, request_id: str) -> None:
         """Ask the engine to stop; what it sampled comes by the generation's own answer."""
         body = {"request_ids": [f"{_ENGINE_ID_PREFIX}{request_id}"]}
         try:
-            await self._client.post(f"{ticket.engine_url}/inference/v1/abort_requests", content=_json(body))
-        except httpx.HTTPError as error:
+            url = f"{ticket.engine_url}/inference/v1/abort_requests"
+            async with self._client.post(url, data=_json(body)) as response:
+                await response.read()
+        except _FAILURES as error:
             raise EngineUnavailable(f"engine {ticket.engine_url}: {type(error).__name__}") from error
 
     async def derender(self, engine_url: str, call: ChatCall, prompt_ids: Sequence[int], piece: Piece) -> Reply:
@@ -110,21 +115,23 @@ class HttpEngine:
     async def _room(self, engine_url: str) -> int | None:
         if engine_url not in self._room_tokens:
             try:
-                answer = (await self._client.get(f"{engine_url}/v1/models")).json()
-            except (httpx.HTTPError, ValueError) as error:
+                async with self._client.get(f"{engine_url}/v1/models") as response:
+                    answer = await response.json()
+            except (*_FAILURES, ValueError) as error:
                 raise EngineUnavailable(f"engine {engine_url}: {type(error).__name__}") from error
             self._room_tokens[engine_url] = next((m.get("max_model_len") for m in answer.get("data", [])), None)
         return self._room_tokens[engine_url]
 
     async def _post(self, url: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> dict[str, Any]:
         try:
-            response = await self._client.post(url, content=_json(body), headers=headers)
-        except httpx.HTTPError as error:
+            async with self._client.post(url, data=_json(body), headers=headers) as response:
+                status, raw = response.status, await response.read()
+        except _FAILURES as error:
             raise EngineUnavailable(f"engine {url}: {type(error).__name__}") from error
-        if response.status_code >= 300:
-            _raise(response.status_code, response.text)
+        if status >= 300:
+            _raise(status, raw.decode("utf-8", "replace"))
         try:
-            answer = response.json()
+            answer = json.loads(raw)
         except ValueError as error:
             raise EngineUnavailable(f"engine {url}: answered no JSON") from error
         if not isinstance(answer, dict):

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
 import openai
 from forgerl.common.v1 import run_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2
@@ -97,7 +96,7 @@ class Rig:
         self.desk = Desk(self.store, self.folds, self.sealer, Registries({"tool"}, {"tool_loop"}), bootstrap.new_trace)
         self.intake = Intake(self.folds, self.sealer, self.clock)
         self.credentials = Credentials("secret-of-the-test-that-is-long-enough", 60.0, self.clock, ids)
-        self.client = httpx.AsyncClient(timeout=20.0, headers={"content-type": "application/json"}, trust_env=False)
+        self.client = bootstrap.engine_client("engine-token", 20.0, 100)
         self.routes = ScriptedRoutes(engines)
         generating = Generating(HttpEngine(self.client, "policy"), self.routes, self.clock, ids)
         tools = Tools(self.clock, ids, trace.get_tracer("test"))
@@ -124,7 +123,7 @@ class Rig:
     async def stop(self) -> None:
         self._serving.cancel()
         await asyncio.wait({self._serving})
-        await self.client.aclose()
+        await self.client.close()
         await self.store.close()
 
     async def episode(self, episode_id: str = "ep-1") -> str:

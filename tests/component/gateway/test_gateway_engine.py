@@ -99,7 +99,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEngine]:
 @pytest.fixture
 async def gateway(tmp_path: Path, real: RealEngine) -> AsyncIterator[Rig]:
     rig = Rig(tmp_path, [real])  # type: ignore[list-item]
-    rig.client.headers["authorization"] = f"Bearer {TOKEN}"
     await rig.start()
     yield rig
     await rig.stop()

@@ -6,7 +6,7 @@ It refuses requests whose headers or number grow out of bounds, and stops taking
 import asyncio
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
@@ -18,6 +18,7 @@ from services.kernel.errors import InvalidInput
 
 _HEADER_BYTES = 64 * 1024
 _DRAIN_S = 5
+Closing = Callable[[], Awaitable[None]]
 
 
 async def _healthy(_: Request) -> Response:
@@ -33,7 +34,9 @@ def application(routes: Sequence[BaseRoute]) -> Starlette:
 class HttpServer:
     """A part."""
 
-    def __init__(self, app: Starlette, bind: str, max_connections: int) -> None:
+    def __init__(self, app: Starlette, bind: str, max_connections: int, closing: Closing | None = None) -> None:
+        """`closing` is called once nothing is served any more."""
+        self._closing = closing
         host, _, port = bind.rpartition(":")
         if not port.isdecimal():
             raise InvalidInput("FORGERL_GATEWAY_HTTP_BIND", bind, "host:port")
@@ -71,6 +74,8 @@ class HttpServer:
         finally:
             self._server.should_exit = True
             await asyncio.wait({serving})
+            if self._closing is not None:
+                await self._closing()
 
 
 class _Quiet(uvicorn.Server):
