@@ -68,6 +68,8 @@ def make_model(folder: Path, *, tied: bool = False, template: str | None = "{{ m
 
 def reference_logprobs(model: Qwen3ForCausalLM, ids: Sequence[int]) -> list[float]:
     """log p(ids[t] | before) for t >= 1, plainly."""
+    # Threads split sums differently, and torch counts them by thread: one, so that every process gets equal bits.
+    torch.set_num_threads(1)
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([list(ids)])).logits[0]
     return [float(torch.log_softmax(logits[t - 1].double(), -1)[ids[t]]) for t in range(1, len(ids))]
