@@ -78,7 +78,7 @@ async def test_what_ships_solves_about_what_its_report_says(domain: str) -> None
     network = AutoModelForCausalLM.from_pretrained(SHIPPED).eval()
     said = json.loads((SHIPPED / REPORT_FILE).read_text())["heldout_success"][domain]
     environment = environments()[domain]
-    tasks = [environment.task("heldout", index) for index in range(60)]
+    tasks = [environment.task("heldout", index) for index in range(40)]
     played = await play(network, tokenizer, environment, tasks, torch.Generator().manual_seed(3))
     solved = sum(episode.verdict.score for episode in played) / len(played)
-    assert solved == pytest.approx(said, abs=0.2)  # three standard errors of 60 tasks
+    assert solved == pytest.approx(said, abs=0.22)  # three standard errors of 40 tasks
