@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 from services.inference.domain.engine import Seen, serves, state_of
 from services.inference.domain.policies import Policy, PolicyBook
-from services.inference.ports import Outside
+from services.inference.ports import Busy, Outside
 from services.kernel.errors import ForgeError, Permanent
 from services.kernel.logs import get_logger
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds between reports, and tokens of the first prompt."""
+    """Seconds between reports, seconds without an answer after which an engine is lost, tokens of the first prompt."""
 
     heartbeat_s: float
+    silent_s: float
     warm_up_tokens: int
 
 
@@ -32,6 +33,7 @@ class Sidecar:
         self._pace, self._clock = pace, outside.clock
         self._book = PolicyBook()
         self._seen: Seen | None = None
+        self._answered_s = self._clock.monotonic()
         self._swapping = self._draining = False
         self._refused: set[str] = set()
         self._changed = asyncio.Event()
@@ -59,21 +61,31 @@ class Sidecar:
     async def _beat(self) -> None:
         while True:
             self._look_now.clear()
+            next_s = self._clock.monotonic() + self._pace.heartbeat_s
             await self._look_and_report()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look_now.wait(), self._pace.heartbeat_s)
+                await asyncio.wait_for(self._look_now.wait(), max(0.0, next_s - self._clock.monotonic()))
 
     async def _look_and_report(self) -> None:
-        before = self._seen
+        before, now_s = self._seen, self._clock.monotonic()
         try:
-            self._seen = await self._engine.look()
+            self._seen, self._answered_s = await self._engine.look(), now_s
+        except Busy as error:
+            # Two busy cores can keep an engine from answering for seconds: what was seen last still holds.
+            if now_s - self._answered_s > self._pace.silent_s:
+                self._lose(error)
         except ForgeError as error:
-            self._seen = None
-            if before is not None:
-                get_logger().warning("engine.lost", error=error.message)
+            self._lose(error)
+        if before is None and self._seen is not None:
+            get_logger().info("engine.found", boot_id=self._seen.gate.boot_id)
         if not serves(self._seen, self._book.desired()):
             self._changed.set()
         await self._report()
+
+    def _lose(self, error: ForgeError) -> None:
+        if self._seen is not None:
+            get_logger().warning("engine.lost", error=error.message)
+        self._seen = None
 
     async def _report(self) -> None:
         await self._signals.report(state_of(self._seen, swapping=self._swapping, draining=self._draining), self._seen)

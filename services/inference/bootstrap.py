@@ -64,7 +64,7 @@ def _turns(settings: Settings) -> FileTurns:
 
 
 def _pace(settings: Settings) -> Pace:
-    return Pace(heartbeat_s=settings.heartbeat_s, warm_up_tokens=settings.warm_up_tokens)
+    return Pace(settings.heartbeat_s, settings.silent_s, warm_up_tokens=settings.warm_up_tokens)
 
 
 def _security(settings: Settings) -> RpcSecurity:

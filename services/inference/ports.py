@@ -9,13 +9,18 @@ from services.inference.domain.engine import Seen, State
 from services.inference.domain.kv import KvChange
 from services.inference.domain.policies import Policy
 from services.kernel.clock import Clock
+from services.kernel.errors import Transient
+
+
+class Busy(Transient):
+    """The engine takes connections, but doesn't answer in time: not lost yet."""
 
 
 class Engine(Protocol):
     """One vLLM server. Every method raises Transient while it can't be reached."""
 
     async def look(self) -> Seen:
-        """The gate and the load."""
+        """The gate and the load. Raises Busy when no answer comes within a moment."""
         ...
 
     async def close(self, *, wait_s: float) -> int:

@@ -23,6 +23,8 @@ class Settings(ServiceSettings, env_prefix="FORGERL_INFERENCE_"):
     kv_pool_dir: str = ""
     # Seconds between reports; the router gives a worker up after three missed ones.
     heartbeat_s: float = Field(default=1.0, gt=0)
+    # Seconds without an answer after which an engine that still takes connections counts as lost.
+    silent_s: float = Field(default=15.0, gt=0)
     # Seconds an HTTP request to the engine may take; loading weights of a big model is the longest.
     engine_timeout_s: float = Field(default=120.0, gt=0)
     # Tokens of the first prompt that an engine sees; 64 or more, see deploy/engine/README.md.

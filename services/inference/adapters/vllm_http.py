@@ -10,10 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from services.inference.domain.engine import Gate, Load, Seen, Shape
 from services.inference.domain.policies import Policy
+from services.inference.ports import Busy
 from services.kernel.errors import Refused, Transient
 
 _ABORT_S = 10.0
-_LOOK_S = 2.0
+# Two requests a look, and a report must be out before the router misses three of them.
+_LOOK_S = 0.8
 
 
 class VllmEngine:
@@ -86,6 +88,8 @@ class VllmEngine:
         sent = {"content-type": "application/json", **(headers or {})} if content else headers
         try:
             answer = await self._http.request(method, path, content=content, headers=sent, timeout=timeout)
+        except httpx.ReadTimeout as error:
+            raise Busy(f"engine: {method} {path}: no answer in time") from error
         except httpx.HTTPError as error:
             raise Transient(f"engine: {method} {path}: {error!r}") from error
         if answer.is_error:

@@ -11,7 +11,8 @@ from engine_rig import Engine, forward_logprobs, make_model, running_engine, sam
 
 from services.kernel.errors import Refused
 
-pytestmark = pytest.mark.engine
+# One event loop for the module: the engine outlives its tests.
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 PROMPT = [(37 * at) % 250 for at in range(150)]
 
 

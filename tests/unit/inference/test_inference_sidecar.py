@@ -12,7 +12,7 @@ import pytest
 from services.inference.application import Pace, Sidecar
 from services.inference.domain.engine import Gate, Load, Seen, Shape, State
 from services.inference.domain.policies import Policy, PolicyBook
-from services.inference.ports import Outside
+from services.inference.ports import Busy, Outside
 from services.kernel.clock import SystemClock
 from services.kernel.errors import Refused, Transient
 
@@ -24,6 +24,7 @@ ONE, TWO, THREE = (Policy("run-1", step, f"d{step}", f"uri-{step}") for step in 
 class Engine:
     boot_id: str = "boot-1"
     up: bool = True
+    busy: bool = False
     gate: Gate = field(default_factory=lambda: Gate("boot-1", False, "", 0, ""))
     did: list[str] = field(default_factory=list)
     during_load: Callable[[], Any] = lambda: None
@@ -36,6 +37,8 @@ class Engine:
     async def look(self) -> Seen:
         if not self.up:
             raise Transient("engine: refused")
+        if self.busy:
+            raise Busy("engine: no answer in time")
         return Seen(self.gate, Load(), Shape(32, 4096))
 
     async def close(self, *, wait_s: float) -> int:
@@ -92,7 +95,7 @@ class World:
     def __init__(self) -> None:
         self.engine, self.policies, self.signals = Engine(), Policies(), Signals()
         outside = Outside(self.engine, self.policies, self.signals, Turns(), SystemClock())
-        self.sidecar = Sidecar(outside, Pace(heartbeat_s=0.01, warm_up_tokens=96))
+        self.sidecar = Sidecar(outside, Pace(heartbeat_s=0.01, silent_s=0.2, warm_up_tokens=96))
         self.book = PolicyBook()
 
     def publish(self, policy: Policy) -> None:
@@ -193,3 +196,16 @@ async def test_a_drained_engine_stays_closed(world: World, eventually: Any) -> N
     world.publish(TWO)
     await eventually(lambda: world.signals.states[-1][0] is State.DRAINING)
     assert not world.engine.gate.is_open
+
+
+async def test_an_engine_too_busy_to_answer_is_lost_only_after_a_while(world: World, eventually: Any) -> None:
+    world.publish(ONE)
+    await eventually(lambda: (State.READY, 1) in world.signals.states)
+    world.engine.busy = True
+    told = len(world.signals.states)
+    await eventually(lambda: len(world.signals.states) > told + 3)
+    assert world.signals.states[-1] == (State.READY, 1)
+    await eventually(lambda: world.signals.states[-1] == (State.STARTING, -1))
+    world.engine.busy = False
+    await eventually(lambda: world.signals.states[-1] == (State.READY, 1))
+    assert world.engine.did.count("load /uri-1") == 1
