@@ -105,8 +105,8 @@ class Generating:
         await self._read(job, job.prompt)
 
     async def _prepare(self, job: _Job) -> Prompt:
-        call, tree = job.live.call, job.session.tree
-        prompt = await self._steady(job, lambda url: self._prompts.prepare(url, call, tree))
+        call, tree, run_id = job.live.call, job.session.tree, job.session.facts.run_id
+        prompt = await self._steady(job, lambda url: self._prompts.prepare(url, call, tree, run_id))
         if job.continued is not None:
             ids = tuple(tree.path_ids(job.continued.parent_id))
             prompt = Prompt(ids, job.continued.parent_id, (), (), prompt.request_json, prompt.room_tokens)

@@ -4,6 +4,7 @@ It refuses to re-tokenise what was sampled: a chain is extended with proof, or a
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,13 +30,46 @@ class Prompt:
     room_tokens: int | None
 
 
+class FirstRenders:
+    """Renders of conversations that begin: the members of a group ask for the same one at about the same time.
+
+    Kept for a run, since a run has one model, and only the newest few.
+    """
+
+    def __init__(self, engine: ChatEngine, capacity: int = 128) -> None:
+        self._engine, self._capacity = engine, capacity
+        self._kept: OrderedDict[tuple[str, str, int | None], asyncio.Task[Rendered]] = OrderedDict()
+
+    async def render(self, engine_url: str, call: ChatCall, run_id: str) -> Rendered:
+        """The whole request's ids, with generation prompt; rendered once for equal requests."""
+        key = (run_id, call.digest, call.logprobs)
+        task = self._kept.get(key)
+        if task is None:
+            task = asyncio.create_task(self._engine_render(engine_url, call))
+            self._kept[key] = task
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._capacity:
+            self._kept.popitem(last=False)
+        try:
+            # Shielded: one client's leaving must not take the render from the others.
+            return await asyncio.shield(task)
+        except Exception:
+            if self._kept.get(key) is task:
+                del self._kept[key]
+            raise
+
+    async def _engine_render(self, engine_url: str, call: ChatCall) -> Rendered:
+        return await self._engine.render(engine_url, call, call.messages, True)
+
+
 class Prompts:
     """Prepares prompts with the help of one engine's render."""
 
     def __init__(self, engine: ChatEngine) -> None:
         self._engine = engine
+        self._first = FirstRenders(engine)
 
-    async def prepare(self, engine_url: str, call: ChatCall, tree: MessageTree) -> Prompt:
+    async def prepare(self, engine_url: str, call: ChatCall, tree: MessageTree, run_id: str) -> Prompt:
         """The prompt of a call. Raises what rendering raises."""
         match = tree.match(call.frame, call.messages, call.attempt)
         path = tree.path(match.node_id)
@@ -46,7 +80,7 @@ class Prompts:
         consumed = parent_consumed(match, path, parent)
         anchor = next((node for node in reversed(path) if node.sample), None)
         if anchor is None or parent is None:
-            full = await self._engine.render(engine_url, call, call.messages, True)
+            full = await self._first.render(engine_url, call, run_id)
             parent_id = parent.node_id if parent else ROOT
             return _prompt(full, full.token_ids, parent_id, call.messages[consumed:], full.token_ids)
         return await self._continue(engine_url, call, tree, (anchor, parent.node_id, consumed))
@@ -58,11 +92,12 @@ class Prompts:
         chain_ids = tree.path_ids(anchor.node_id)
         history = call.messages[: _messages_to(tree, anchor)]
         assert anchor.sample is not None
-        full, past = await asyncio.gather(
-            self._engine.render(engine_url, call, call.messages, True),
-            self._engine.render(engine_url, call, history, False),
-        )
+        full = await self._engine.render(engine_url, call, call.messages, True)
         ended = anchor.sample.ended
+        if ended and bridge.starts_with(full.token_ids, chain_ids):
+            added = full.token_ids[len(chain_ids) :]
+            return _prompt(full, full.token_ids, parent_id, call.messages[consumed:], added)
+        past = await self._engine.render(engine_url, call, history, False)
         turn_end = chain_ids[-1] if ended else await self._turn_end(engine_url, call, history, past)
         chain = bridge.Chain(chain_ids, ended)
         added = bridge.suffix(chain, full.token_ids, past.token_ids, turn_end) if turn_end is not None else None

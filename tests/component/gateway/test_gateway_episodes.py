@@ -323,3 +323,17 @@ async def test_removed_run_frees_its_trajectories(rig: Rig, engine: ScriptedEngi
     assert count == 1 and size > 0 and not await rig.blobs.exists(seal.trajectory)
     assert await rig.desk.remove_run("r1", ids, rig.blobs) == (0, 0)
     assert isinstance((await rig.published("gateway.run/r1"))[-1], gateway_pb2.RunRemoved)
+
+
+async def test_members_of_a_group_share_one_render_of_their_first_prompt(rig: Rig, engine: ScriptedEngine):
+    await rig.episode("ep-0")
+    for number in range(1, 4):
+        await rig.desk.submit(submission(f"ep-{number}"))
+    keys = [rig.credentials.issue(f"ep-{number}", "r1").api_key for number in range(4)]
+    engine.scripts += [says("x") for _ in keys]
+    asks = [rig.openai(key).chat.completions.create(model="m", messages=ASK) for key in keys]  # type: ignore[arg-type]
+    await asyncio.gather(*asks)
+    assert len(engine.renders) == 1 and len(engine.generates) == 4
+    engine.scripts.append(says("y"))
+    await rig.openai(keys[0]).chat.completions.create(model="m", messages=ASK, temperature=0.3)  # type: ignore[arg-type]
+    assert engine.generates[-1]["sampling_params"]["temperature"] == 0.3
