@@ -6,13 +6,18 @@ are the folder's; the sidecar replaces them by the run's policy before the first
 
 import json
 import os
+import socket
 import sys
 
+import stamina
+
 from services.inference.settings import EngineSettings
-from services.kernel.errors import InvalidInput
+from services.kernel.errors import InvalidInput, Transient
 from services.kernel.settings import load_settings
 
 SERVED_NAME = "policy"
+# A pool takes 12-17 s to start beside an engine; longer than this it won't.
+_POOL_S = 180.0
 
 
 def engine_env(settings: EngineSettings) -> dict[str, str]:
@@ -87,6 +92,18 @@ def check_model(settings: EngineSettings) -> None:
         raise InvalidInput(variable, str(settings.model), "a tokenizer with a chat template")
 
 
+def await_pool(settings: EngineSettings) -> None:
+    """Wait until the KV pool listens: an engine that starts without it dies of it. Raises Transient."""
+    if not settings.kv_pool_port:
+        return
+    try:
+        for attempt in stamina.retry_context(on=OSError, timeout=_POOL_S, attempts=None, wait_max=0.5):
+            with attempt:
+                socket.create_connection((settings.host, settings.kv_pool_port), timeout=1.0).close()
+    except OSError as error:
+        raise Transient(f"KV pool at {settings.host}:{settings.kv_pool_port}: {error}") from error
+
+
 def main() -> None:
     """Run the engine in this process until it is stopped."""
     try:
@@ -96,9 +113,15 @@ def main() -> None:
         sys.stderr.write(f"engine: {error.message}\n")
         sys.exit(2)
     os.environ.update(engine_env(settings))
-    # Imported late: both read the environment when they are imported.
-    from services.inference.vllm_start import serve
+    # Imported late: it reads the environment when it is imported.
+    from services.inference.vllm_start import prepare, serve
 
+    prepare()
+    try:
+        await_pool(settings)
+    except Transient as error:
+        sys.stderr.write(f"engine: {error.message}\n")
+        sys.exit(1)
     serve(engine_arguments(settings))
 
 

@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def serve(arguments: Sequence[str]) -> None:
-    """Serve until SIGTERM."""
+def prepare() -> None:
+    """Import vLLM, the longest part of a start, and change how it starts its parts."""
     _fork_engine_core()
     _inspect_model_in_place()
     _look_only_into_dicts()
 
+
+def serve(arguments: Sequence[str]) -> None:
+    """Serve until SIGTERM."""
     import uvloop
     from vllm.entrypoints.launchers.api_server.entry import run_server
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args

@@ -1,8 +1,11 @@
 """Policies, states and KV changes, without an engine."""
 
 import json
+import socket
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -11,7 +14,7 @@ from services.inference.adapters.policies import StoredPolicies
 from services.inference.domain.engine import Gate, Load, Seen, Shape, State, serves, state_of
 from services.inference.domain.kv import BlockLedger, KvChange, StoredBlock, merge
 from services.inference.domain.policies import Policy, PolicyBook
-from services.inference.engine import check_model, engine_arguments
+from services.inference.engine import await_pool, check_model, engine_arguments
 from services.inference.policy_worker import differs
 from services.inference.settings import EngineSettings
 from services.kernel.blobs import Blobs
@@ -157,6 +160,19 @@ def test_the_engine_is_told_of_pool_and_events_only_where_there_are_any(tmp_path
     events = json.loads(full[full.index("--kv-events-config") + 1])
     assert events["endpoint"] == "tcp://127.0.0.1:2"
     assert full[full.index("--max-model-len") + 1] == "512"
+
+
+def test_the_engine_waits_until_its_pool_listens(tmp_path: Path) -> None:
+    await_pool(engine_settings(tmp_path))
+    with socket.socket() as pool:
+        pool.bind(("127.0.0.1", 0))
+        port = pool.getsockname()[1]
+        timer = threading.Timer(0.3, pool.listen)
+        timer.start()
+        began = monotonic()
+        await_pool(engine_settings(tmp_path, kv_pool_port=port))
+        assert monotonic() - began >= 0.3
+        timer.join()
 
 
 async def test_pruning_frees_old_copies_and_old_blocks_only(tmp_path: Path) -> None:
