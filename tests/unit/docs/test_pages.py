@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,7 @@ def test_environment_variables_exist(page: Path):
         )
 
 
+@cache
 def known_variables() -> set[str]:
     from test_tables import SETTINGS, variables_of
 
