@@ -79,6 +79,7 @@ class TurnRequest:
     said: Sequence[Text]
     budget_s: float
     call_timeout_s: float
+    patience_s: float
 
 
 @dataclass(frozen=True, slots=True)

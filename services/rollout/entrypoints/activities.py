@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from temporalio import activity
@@ -20,6 +21,7 @@ from services.rollout.domain.episode import (
     TurnServed,
 )
 from services.rollout.entrypoints.workflow import OPEN_EPISODE, RECORD_END, RUN_PROGRAM, SERVE_TURN
+from services.rollout.ports import EpisodeSealed
 
 HEARTBEAT_S = 2.0
 R = TypeVar("R")
@@ -38,12 +40,12 @@ class EpisodeActivities:
     @activity.defn(name=OPEN_EPISODE)
     async def open_episode(self, start: EpisodeStart) -> EpisodePlan:
         """Find out what is to be run; record the start."""
-        return await bad_tasks_are_permanent(self._episodes.open_episode(start))
+        return await patiently(self._episodes.open_episode(start), start.patience_s)
 
     @activity.defn(name=SERVE_TURN)
     async def serve_turn(self, request: TurnRequest) -> TurnServed:
         """The model, then its tools."""
-        return await bad_tasks_are_permanent(self._episodes.serve_turn(request))
+        return await patiently(self._episodes.serve_turn(request), request.patience_s)
 
     @activity.defn(name=RUN_PROGRAM)
     async def run_program(self, request: ProgramRequest) -> Ending:
@@ -60,6 +62,17 @@ class EpisodeActivities:
     async def record_end(self, start: EpisodeStart, ending: Ending) -> None:
         """Write down the end."""
         await self._episodes.record_end(start, ending)
+
+
+async def patiently(step: Awaitable[R], patience_s: float) -> R:
+    """The step's result. Raises Permanent once it has been tried for `patience_s`."""
+    try:
+        return await bad_tasks_are_permanent(step)
+    except Exception as error:
+        tried_s = (datetime.now(UTC) - activity.info().scheduled_time).total_seconds()
+        if tried_s < patience_s or isinstance(error, Permanent | EpisodeSealed):
+            raise
+        raise Permanent(f"given up after {tried_s:.0f} s: {error}") from error
 
 
 async def bad_tasks_are_permanent(step: Awaitable[R]) -> R:

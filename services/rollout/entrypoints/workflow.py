@@ -5,13 +5,12 @@ The steps are local activities: a whole episode then costs the Temporal server o
 for minutes in a process of its own, is an ordinary activity with heartbeats.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from services.rollout.domain.episode import (
@@ -55,8 +54,8 @@ class EpisodeWorkflow:
         except BaseException as error:
             if is_cancelled_exception(error):
                 ending = gave_up(start, Outcome.CANCELLED, "called off")
-            elif isinstance(error, ActivityError):
-                line = root_of(error)
+            elif isinstance(error, FailureError):
+                line = reason_of(error)
                 called_off = line.startswith(CALLED_OFF)
                 ending = gave_up(start, Outcome.CANCELLED if called_off else Outcome.INFRA, line)
             else:
@@ -65,7 +64,7 @@ class EpisodeWorkflow:
         return ending.outcome
 
     async def _agent(self, start: EpisodeStart) -> Ending:
-        plan = await local(OPEN_EPISODE, [start], EpisodePlan, start.patience_s, RECORDING_TIMEOUT_S)
+        plan = await local(OPEN_EPISODE, start, EpisodePlan, RECORDING_TIMEOUT_S)
         if plan.style == PROGRAM:
             return await self._program(start, plan)
         said: list[Text] = []
@@ -73,10 +72,10 @@ class EpisodeWorkflow:
         for turn in range(plan.max_turns):
             left_s = plan.agent_timeout_s - tally.agent_s
             request = TurnRequest(
-                start.episode_id, turn, turn + 1 == plan.max_turns, said, left_s, start.call_timeout_s
+                start.episode_id, turn, turn + 1 == plan.max_turns, said, left_s, start.call_timeout_s, start.patience_s
             )
-            attempt_s = start.call_timeout_s + min(left_s, LONGEST_PROGRAM_S)
-            served = await local(SERVE_TURN, [request], TurnServed, start.patience_s + attempt_s, attempt_s)
+            attempt_s = start.call_timeout_s + min(left_s, LONGEST_PROGRAM_S) + RECORDING_TIMEOUT_S
+            served = await local(SERVE_TURN, request, TurnServed, attempt_s)
             tally = tally.plus(served)
             ending = ending_after(plan, start, tally, served)
             if ending is not None:
@@ -106,20 +105,22 @@ class EpisodeWorkflow:
         )
 
 
-async def local(name: str, arguments: Sequence[object], result: type[R], patience_s: float, attempt_s: float) -> R:
-    """A local activity that is tried for `patience_s`, `attempt_s` an attempt."""
+async def local(name: str, argument: object, result: type[R], attempt_s: float) -> R:
+    """A local activity, `attempt_s` an attempt; how long it is tried is the activity's own patience.
+
+    The SDK does not hold a local activity that is retried to its schedule-to-close timeout.
+    """
     return await workflow.execute_local_activity(
         name,
-        args=arguments,
+        argument,
         result_type=result,
-        schedule_to_close_timeout=timedelta(seconds=patience_s),
-        start_to_close_timeout=timedelta(seconds=min(attempt_s, patience_s)),
+        start_to_close_timeout=timedelta(seconds=attempt_s),
         retry_policy=retries(),
     )
 
 
 def retries() -> RetryPolicy:
-    """Again with backoff, for as long as the activity's timeout allows."""
+    """Again with backoff, without end."""
     return RetryPolicy(
         initial_interval=timedelta(milliseconds=200),
         maximum_interval=timedelta(seconds=10),
@@ -127,8 +128,8 @@ def retries() -> RetryPolicy:
     )
 
 
-def root_of(error: BaseException) -> str:
-    """The innermost failure's line."""
-    while error.__cause__ is not None:
+def reason_of(error: BaseException) -> str:
+    """The line of what the activity failed with, without the wrappings of its way here."""
+    while error.__cause__ is not None and not isinstance(error, ApplicationError):
         error = error.__cause__
-    return f"{getattr(error, 'type', None) or type(error).__name__}: {error}"
+    return str(error) if isinstance(error, FailureError) else f"{type(error).__name__}: {error}"

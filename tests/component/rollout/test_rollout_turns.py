@@ -22,7 +22,7 @@ START = EpisodeStart("ep-1", "run-1", 30.0, 60.0)
 
 
 def turn(number: int = 0, *, last: bool = False, budget_s: float = 60.0, texts: tuple[Text, ...] = ()) -> TurnRequest:
-    return TurnRequest("ep-1", number, last, texts, budget_s, 30.0)
+    return TurnRequest("ep-1", number, last, texts, budget_s, 30.0, 60.0)
 
 
 async def test_an_episode_opens_with_the_smaller_of_the_turn_limits():
