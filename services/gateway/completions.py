@@ -65,7 +65,9 @@ class Completions:
             # It is being ended for want of a client: what it leaves behind decides.
             await live.ended.wait()
         if decision.kind is Kind.REPLAY:
-            return _replayed(session, decision.node_id, call)
+            live = _replayed(session, decision.node_id, call)
+            live.created_s = int(self._clock.now().timestamp())
+            return live
         return self._start(session, call, decision, traceparent)
 
     def leave(self, episode_id: str, live: LiveCall, delivered: bool) -> None:
@@ -93,6 +95,7 @@ class Completions:
         call_id = continued.mark.call_id if continued and continued.mark else self._ids.new("call")
         mark = LiveMark(call_id, call.idempotency_key, call.digest, call.attempt, False, decision.node_id)
         live = LiveCall(mark, replace(call, sampling=_with_defaults(call, session.facts)))
+        live.created_s = int(self._clock.now().timestamp())
         live.attach()
         session.live[call_id] = live
         task = asyncio.create_task(self._serve(session, live, continued, traceparent), name=call_id)

@@ -34,7 +34,7 @@ from services.kernel.errors import ForgeError
 from services.kernel.logs import get_logger
 
 T = TypeVar("T")
-_ABORT_GRACE_S = 5.0
+_ABORT_GRACE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class _Job:
     feeder: Feeder | None = None
     avoid: tuple[str, ...] = ()
     stopped_by: str = ""
+    # The engine has answered something in this segment.
+    heard: bool = False
     entries: list[str] = field(default_factory=list[str])
     logprobs_json: str = ""
 
@@ -159,7 +161,7 @@ class Generating:
             logprobs=call.logprobs or 0,
             sampled_tokens=len(job.generation.token_ids),
         )
-        live.ticket, live.request_id = ticket, request_id
+        live.ticket, live.request_id, job.heard = ticket, request_id, False
         try:
             await self._on_engine(job, ticket, self._engine.generate(ticket, generate), len(ids))
         finally:
@@ -171,7 +173,7 @@ class Generating:
         try:
             reason = ""
             async for piece in pieces:
-                first_s = first_s or self._clock.monotonic() - begun_s
+                first_s, job.heard = first_s or self._clock.monotonic() - begun_s, True
                 cached = max(cached, piece.cached_tokens)
                 await self._take(job, ticket, piece)
                 reason = piece.finish_reason or reason
@@ -252,7 +254,8 @@ class Generating:
 
     async def _stop(self, job: _Job, work: "asyncio.Task[None]") -> None:
         live = job.live
-        if live.ticket is not None:
+        # A stream that has brought nothing may not have begun, and can't be aborted by name: its connection is closed.
+        if live.ticket is not None and (job.heard or not live.call.stream):
             try:
                 await asyncio.wait_for(self._engine.abort(live.ticket, live.request_id), _ABORT_GRACE_S)
                 await asyncio.wait({work}, timeout=_ABORT_GRACE_S)

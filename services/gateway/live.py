@@ -36,6 +36,8 @@ class LiveCall:
     answer: Answer | None = None
     error: Exception | None = None
     clients: int = 0
+    # Unix time, for clients that want to know.
+    created_s: int = 0
     queue_s: float = 0.0
     ticket: Ticket | None = None
     request_id: str = ""

@@ -86,6 +86,7 @@ class Rig:
 
     def __init__(self, folder: Path, engines: Sequence[ScriptedEngine], **limits: float) -> None:
         self.clock = SystemClock()
+        self._clients: list[openai.AsyncOpenAI] = []
         ids = RandomIds(self.clock)
         catalogue = Catalogue.from_modules(bootstrap.EVENTS)
         self.store = EventStore.open(f"sqlite:///{folder}/gateway.db", catalogue, self.clock)
@@ -123,6 +124,8 @@ class Rig:
     async def stop(self) -> None:
         self._serving.cancel()
         await asyncio.wait({self._serving})
+        for client in self._clients:
+            await client.close()
         await self.client.close()
         await self.store.close()
 
@@ -134,9 +137,12 @@ class Rig:
 
     def openai(self, key: str, retries: int = 0, **headers: str) -> openai.AsyncOpenAI:
         """The real SDK against this replica."""
-        return openai.AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key=key, max_retries=retries, default_headers=headers, timeout=20.0
+        self._clients.append(
+            openai.AsyncOpenAI(
+                base_url=f"{self.url}/v1", api_key=key, max_retries=retries, default_headers=headers, timeout=20.0
+            )
         )
+        return self._clients[-1]
 
     async def tree(self, episode_id: str = "ep-1") -> MessageTree:
         """What is recorded, read from the store."""

@@ -166,22 +166,22 @@ async def test_conversation_with_a_tool_keeps_its_ids_and_shows_each_message_onc
 
 async def test_client_that_leaves_leaves_a_truncated_turn_that_a_retry_takes_up(gateway: Rig, eventually):
     key = await gateway.episode()
-    body = {"model": "m", "messages": ASK, "stream": True, "ignore_eos": True, "max_tokens": 150, "min_tokens": 150}
+    body = {"model": "m", "messages": ASK, "stream": True, "ignore_eos": True, "max_tokens": 400, "min_tokens": 400}
     headers = {"authorization": f"Bearer {key}", "idempotency-key": "k"}
     async with httpx.AsyncClient(timeout=60) as client:
         async with client.stream("POST", f"{gateway.url}/v1/chat/completions", json=body, headers=headers) as answer:
             async for line in answer.aiter_lines():
-                if '"content"' in line or '"reasoning_content"' in line:
+                if '"reasoning_content"' in line or ('"content"' in line and '"content":""' not in line):
                     break
     session = gateway.sessions.peek("ep-1")
     assert session is not None
     await eventually(lambda: not session.live)
     cut = (await gateway.tree()).nodes[-1]
-    assert cut.sample is not None and cut.sample.finish_reason == "truncated" and 0 < len(cut.token_ids) < 150
+    assert cut.sample is not None and cut.sample.finish_reason == "truncated" and 0 < len(cut.token_ids) < 400
     async with httpx.AsyncClient(timeout=60) as client:
         whole = {**body, "stream": False}
         answer = await client.post(f"{gateway.url}/v1/chat/completions", json=whole, headers=headers)
-    assert answer.json()["usage"]["completion_tokens"] == 150
+    assert answer.json()["usage"]["completion_tokens"] == 400
     again = (await gateway.tree()).nodes[-1]
     assert again.node_id == cut.node_id and again.token_ids[: len(cut.token_ids)] == cut.token_ids
 
@@ -193,12 +193,13 @@ async def test_swap_in_mid_call_is_one_answer_with_two_spans(gateway: Rig, real:
         model="m",
         messages=ASK,
         stream=True,
-        max_tokens=150,
-        extra_body={"min_tokens": 150},  # type: ignore[arg-type]
+        max_tokens=400,
+        extra_body={"min_tokens": 400},  # type: ignore[arg-type]
     )
     swapped = False
-    async for _ in stream:
-        if not swapped:
+    async for chunk in stream:
+        delta = chunk.choices[0].delta.model_dump() if chunk.choices else {}
+        if not swapped and (delta.get("content") or delta.get("reasoning_content")):
             swapped = True
             gateway.routes.open.clear()
             await asyncio.to_thread(real.gate, open=False, drain="abort")
@@ -207,7 +208,7 @@ async def test_swap_in_mid_call_is_one_answer_with_two_spans(gateway: Rig, real:
             await asyncio.to_thread(real.gate, open=True, policy_digest="d1", policy_step=1)
             gateway.routes.open.set()
     sample = (await gateway.tree()).nodes[-1].sample
-    assert sample is not None and len(sample.token_ids) == 150
+    assert sample is not None and len(sample.token_ids) == 400
     assert [(span.policy_step, span.policy_digest) for span in sample.spans] == [(0, "d0"), (1, "d1")]
     await asyncio.to_thread(real.gate, open=True, policy_digest="d0", policy_step=0)
 

@@ -157,7 +157,9 @@ def _times(live: LiveCall) -> Headers:
 def _unary_head(model: str) -> Head:
     async def head(live: LiveCall) -> tuple[int, Headers]:
         await live.ended.wait()
-        response = failure(live.error) if live.error else JSONResponse(completion(await live.result(), model))
+        response = (
+            failure(live.error) if live.error else JSONResponse(completion(await live.result(), model, live.created_s))
+        )
         return response.status_code, [*response.raw_headers, *_times(live)]
 
     return head
@@ -165,7 +167,9 @@ def _unary_head(model: str) -> Head:
 
 def _unary_body(model: str) -> Body:
     async def body(live: LiveCall) -> AsyncGenerator[bytes, None]:
-        response = failure(live.error) if live.error else JSONResponse(completion(await live.result(), model))
+        response = (
+            failure(live.error) if live.error else JSONResponse(completion(await live.result(), model, live.created_s))
+        )
         yield bytes(response.body)
 
     return body

@@ -20,7 +20,7 @@ from services.kernel.logs import get_logger
 _COMMENT = b": still at it\n\n"
 
 
-def completion(answer: Answer, model: str) -> dict[str, Any]:
+def completion(answer: Answer, model: str, created_s: int) -> dict[str, Any]:
     """A whole chat.completion."""
     choice: dict[str, Any] = {
         "index": 0,
@@ -31,7 +31,7 @@ def completion(answer: Answer, model: str) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{answer.call_id}",
         "object": "chat.completion",
-        "created": 0,
+        "created": created_s,
         "model": model,
         "choices": [choice],
         "usage": usage_fields(answer),
@@ -65,7 +65,7 @@ def usage_fields(answer: Answer) -> dict[str, Any]:
 
 async def chunks(live: LiveCall, model: str, usage: bool, keep_alive_s: float) -> AsyncIterator[bytes]:
     """The stream: role, deltas as they come, then finish reason, usage and [DONE] once the turn is recorded."""
-    words = _Chunks(f"chatcmpl-{live.mark.call_id}", model, usage)
+    words = _Chunks(live, model, usage)
     yield words.chunk({"role": "assistant", "content": ""})
     sent = False
     async for item in _with_comments(live, keep_alive_s):
@@ -108,8 +108,13 @@ async def _with_comments(live: LiveCall, keep_alive_s: float) -> AsyncIterator[D
 
 
 class _Chunks:
-    def __init__(self, call_id: str, model: str, usage: bool) -> None:
-        self._fixed = {"id": call_id, "object": "chat.completion.chunk", "created": 0, "model": model}
+    def __init__(self, live: LiveCall, model: str, usage: bool) -> None:
+        self._fixed = {
+            "id": f"chatcmpl-{live.mark.call_id}",
+            "object": "chat.completion.chunk",
+            "created": live.created_s,
+            "model": model,
+        }
         self._usage = {"usage": None} if usage else {}
 
     def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
