@@ -24,14 +24,12 @@ class EpisodeWorker:
 
     def build(self) -> Worker:
         """The SDK's worker."""
-        # Our modules hold no state, so the sandbox shares them: importing them anew is most of its cost.
-        restrictions = SandboxRestrictions.default.with_passthrough_modules("services", "forgerl")
         return Worker(
             self.client,
             task_queue=self.task_queue,
             workflows=[EpisodeWorkflow],
             activities=self.activities.all(),
-            workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+            workflow_runner=workflow_runner(),
             max_cached_workflows=max(self.episodes, 100) * 2,
             max_concurrent_workflow_tasks=self.episodes,
             max_concurrent_local_activities=self.episodes,
@@ -42,3 +40,9 @@ class EpisodeWorker:
     async def run(self) -> None:
         """Until cancelled."""
         await self.build().run()
+
+
+def workflow_runner() -> SandboxedWorkflowRunner:
+    """The SDK's sandbox; it shares our modules, which hold no state: importing them anew is most of its cost."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("services", "forgerl")
+    return SandboxedWorkflowRunner(restrictions=restrictions)
