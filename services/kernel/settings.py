@@ -36,7 +36,8 @@ class ServiceSettings(BaseSettings):
     kafka_url: str = _shared("FORGERL_KAFKA_URL", "127.0.0.1:9092")
     # Copies that the broker keeps of each record; one node can keep one.
     kafka_replication: int = _shared("FORGERL_KAFKA_REPLICATION", 1)
-    # Event store, sqlite:///FILE or postgresql://…[?schema=NAME]; empty: a file of its own under data_dir.
+    # Event store, sqlite:///FILE or postgresql://…[?schema=NAME]; empty: a file of its own under data_dir. No two
+    # services share one: {service} stands for the service's name, which is also the schema where none is named.
     store_url: str = _shared("FORGERL_STORE_URL", "")
     # Blob store, file:///DIR or s3://BUCKET/PREFIX; empty: a folder under data_dir.
     blob_url: str = _shared("FORGERL_BLOB_URL", "")
@@ -73,7 +74,10 @@ class ServiceSettings(BaseSettings):
     def _under_data_dir(cls, value: str, info: ValidationInfo) -> str:
         folder = info.data.get("data_dir", Path())
         local = {"store_url": f"sqlite:///{folder}/stores/{cls.service()}.db", "blob_url": f"file://{folder}/blobs"}
-        return value or local[str(info.field_name)]
+        url = (value or local[str(info.field_name)]).replace("{service}", cls.service())
+        if url.startswith(("postgresql://", "postgres://")) and "schema=" not in url:
+            url += f"{'&' if '?' in url else '?'}schema={cls.service()}"
+        return url
 
     def broker(self) -> BrokerSettings:
         """The broker as the kernel wants it described."""
