@@ -18,8 +18,8 @@ class RolloutSettings(ServiceSettings, env_prefix="FORGERL_ROLLOUT_"):
     task_queue: str = "forgerl-episodes"
     # Episodes that one worker process runs at a time; the scheduler's in-flight limit is usually lower.
     episodes: int = Field(default=512, ge=1)
-    # One call of the model, queueing included; the gateway answers earlier, so this only catches a lost one.
-    call_timeout_s: float = Field(default=150.0, gt=0)
+    # One call of the model, queueing included; above the gateway's own limit (300 s), so it only catches a lost one.
+    call_timeout_s: float = Field(default=330.0, gt=0)
     # How long failing infrastructure is borne, a step, before the episode is given up as infra.
     patience_s: float = Field(default=600.0, gt=0)
     # What walls stand around tools and black boxes: "bubblewrap", or "none" (only for trusted models and agents).
