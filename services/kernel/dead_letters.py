@@ -36,11 +36,7 @@ class DeadLetter:
 
 
 async def bury(
-    settings: BrokerSettings,
-    producer: AIOKafkaProducer,
-    consumer: str,
-    record: _Record,
-    error: Exception,
+    settings: BrokerSettings, producer: AIOKafkaProducer, consumer: str, record: _Record, error: Exception
 ) -> None:
     """Keep a record, with its original headers and the error. Raises Transient."""
     topic = f"{record.topic}{_MARK}{consumer}"

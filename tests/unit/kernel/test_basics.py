@@ -89,10 +89,27 @@ def test_own_and_shared_variables_are_read_and_peers_tolerated(environment) -> N
     environment.setenv("FORGERL_SAMPLE_ADDRESS", "for.others:1")
     environment.setenv("FORGERL_OTHER_THING", "not ours")
     settings = load_settings(Settings)
-    assert (settings.bind, settings.store_url) == ("0.0.0.0:9", "postgresql://u:hush@h/d")
+    assert (settings.bind, settings.store_url) == ("0.0.0.0:9", "postgresql://u:hush@h/d?schema=sample")
     shown = settings.describe()
-    assert (shown["store_url"], shown["token"], shown["bind"]) == ("postgresql://***@h/d", "**********", "0.0.0.0:9")
+    assert (shown["store_url"], shown["token"], shown["bind"]) == (
+        "postgresql://***@h/d?schema=sample",
+        "**********",
+        "0.0.0.0:9",
+    )
     assert "hush" not in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("given", "resolved"),
+    [
+        ("postgresql://h/d?schema=own", "postgresql://h/d?schema=own"),
+        ("postgresql://h/{service}?sslmode=off", "postgresql://h/sample?sslmode=off&schema=sample"),
+        ("sqlite:////x/{service}.db", "sqlite:////x/sample.db"),
+    ],
+)
+def test_no_two_services_share_a_store(environment, given: str, resolved: str) -> None:
+    environment.setenv("FORGERL_STORE_URL", given)
+    assert load_settings(Settings).store_url == resolved
 
 
 @pytest.mark.parametrize(
