@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
+
 from services.kernel.errors import Transient
 
 START_TIMEOUT_S = 20.0
@@ -88,24 +90,32 @@ def start_ticks(pid: int) -> int:
 
 
 async def start_walled(command: Sequence[str]) -> int:
-    """Start a bubblewrap command and answer the pid of its first inner process. Raises Transient."""
+    """Start a bubblewrap command and answer the pid of its first inner process. Raises Transient; nothing then runs."""
     readable, writable = os.pipe()
     try:
         process = await spawn([command[0], "--info-fd", str(writable), *command[1:]], (writable,))
+    finally:
         os.close(writable)
-        writable = -1
+    try:
         async with asyncio.timeout(START_TIMEOUT_S):
             said = await asyncio.to_thread(first_object, readable)
-        if not said:
-            await process.wait()
-            raise Transient(f"a sandbox did not start: exit code {process.returncode}")
         return int(json.loads(said)["child-pid"])
-    except (OSError, ValueError, KeyError, TimeoutError) as error:
-        raise Transient(f"a sandbox did not start: {error!r}") from error
+    except BaseException as error:
+        kill_family(process.pid)
+        if isinstance(error, OSError | ValueError | KeyError | TimeoutError):
+            raise Transient(f"a sandbox did not start: {error!r}") from error
+        raise
     finally:
         os.close(readable)
-        if writable >= 0:
-            os.close(writable)
+
+
+def kill_family(pid: int) -> None:
+    """End a process with all that descends from it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for process in (*parent.children(recursive=True), parent):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def first_object(descriptor: int) -> bytes:

@@ -60,9 +60,9 @@ class SandboxedPrograms:
         """Run or join; cancelling kills it. Raises Transient when it was lost, Permanent when that keeps happening."""
         async with self._slots:
             folder = self.folder / run.episode_id
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o755)
             record = await asyncio.to_thread(BoxRecord.load, folder)
+            if record is None:
+                await asyncio.to_thread(make_anew, folder)
             joined = record is not None
             account = Account(queue_s=record.queue_s, calls=record.calls) if record else Account()
             changed = asyncio.Event()
@@ -96,7 +96,8 @@ class SandboxedPrograms:
             pid = await start_walled(command)
         now_s = self.clock.now().timestamp()
         record = BoxRecord(pid, start_ticks(pid), self.walls is None, run.attempt, now_s)
-        await asyncio.to_thread(record.save, folder)
+        # At once: nothing may come between a box's start and its record.
+        record.save(folder)
         return record
 
 
@@ -168,6 +169,13 @@ def shown(command: Sequence[str]) -> tuple[Mount, ...]:
     own = [path for path in files if not path.is_relative_to(sys.prefix)]
     folders = [Path(sys.prefix)] if inside_environment and sys.prefix != sys.base_prefix else []
     return tuple(Mount(path) for path in (*folders, *own))
+
+
+def make_anew(folder: Path) -> None:
+    """An empty folder that is not the one before: a box without a record that still lives finds no door in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
 
 
 def write_private(path: Path, fields: dict[str, Any]) -> None:

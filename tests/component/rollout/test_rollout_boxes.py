@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 from box_worker import program_run, programs
 
 from services.kernel.errors import Transient
-from services.rollout.adapters.boxes import BoxRecord, start_ticks
+from services.rollout.adapters.boxes import BoxRecord, start_ticks, start_walled
+from services.rollout.adapters.bubblewrap import Bubblewrap, Mount, find_bubblewrap
 from services.rollout.inside.wire import Request, read_request, response
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "agents" / "openai_script.py"
@@ -279,3 +281,15 @@ async def test_without_walls_it_runs_too(gateway: FakeGateway, tmp_path: Path):
     path = script(tmp_path, "print(ask()['choices'][0]['message']['content'])")
     end = await programs(tmp_path, walled=False).run(program_run(path, gateway.base_url))
     assert (end.stdout, end.exit_code) == ("42\n", 0)
+
+
+async def test_a_box_that_cannot_start_leaves_nothing_running(tmp_path: Path, eventually):
+    with pytest.raises(Transient, match="a sandbox did not start"):
+        await start_walled([str(find_bubblewrap()), "--no-such-option"])
+    missing = Bubblewrap(find_bubblewrap()).command(
+        ["/usr/bin/sleep", "60"], (Mount(tmp_path / "missing"),), tmp_bytes=4096, outlives_parent=True
+    )
+    record = BoxRecord(await start_walled(missing), 1, False, 1, 0.0)
+    async with record.death() as gone:
+        await asyncio.wait_for(gone, 10)
+    await eventually(lambda: "bwrap" not in {child.name() for child in psutil.Process().children(recursive=True)})
