@@ -38,7 +38,11 @@ def configure(service: str, level: str = "INFO", json: bool = False) -> None:
         lambda _, __, fields: {"service": service, **fields},
     ]
     formatter = structlog.stdlib.ProcessorFormatter
-    last = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
+    # Plain tracebacks: the pretty ones print local variables, secrets among them, and take a second each.
+    console = structlog.dev.ConsoleRenderer(
+        colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+    )
+    last = structlog.processors.JSONRenderer() if json else console
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, formatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

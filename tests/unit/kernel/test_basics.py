@@ -139,3 +139,15 @@ def test_a_flooding_library_is_kept_to_one_line_a_place(capsys: pytest.CaptureFi
     assert sum("refused" in line for line in lines) == 1
     assert sum('"mine"' in line for line in lines) == 3
     assert '"event": "thing.happened"' in lines[-1] and '"count": 2' in lines[-1] and '"service": "sample"' in lines[-1]
+
+
+def test_a_traceback_shows_no_local_variable(capfd: pytest.CaptureFixture[str]) -> None:
+    logs.configure("kernel-test")
+    token = "hush-" + "secret"
+    try:
+        raise RuntimeError("it broke")
+    except RuntimeError:
+        logging.getLogger("somewhere").warning("thing.failed", exc_info=True)
+    shown = capfd.readouterr().err
+    assert "RuntimeError: it broke" in shown
+    assert token not in shown
