@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 from time import monotonic
 from typing import cast
 
@@ -39,18 +40,15 @@ def configure(service: str, level: str = "INFO", json: bool = False) -> None:
     ]
     formatter = structlog.stdlib.ProcessorFormatter
     # Plain tracebacks: the pretty ones print local variables, secrets among them, and take a second each.
-    console = structlog.dev.ConsoleRenderer(
-        colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
-    )
-    last = structlog.processors.JSONRenderer() if json else console
+    text = partial(structlog.dev.ConsoleRenderer, exception_formatter=structlog.dev.plain_traceback)
+    last = structlog.processors.JSONRenderer() if json else text(colors=False, pad_event_to=0)
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, formatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
     handler = logging.StreamHandler(sys.stderr)
-    final = [formatter.remove_processors_meta, last]
-    handler.setFormatter(formatter(processors=final, foreign_pre_chain=shared))
+    handler.setFormatter(formatter(processors=[formatter.remove_processors_meta, last], foreign_pre_chain=shared))
     handler.addFilter(_OncePerPlace())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for chatty in ("httpx", "httpcore", *_FLOODING):
