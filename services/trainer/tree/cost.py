@@ -1,7 +1,8 @@
 """What merging can gain at most: floating-point operations of linear layers, head and attention, by hand count.
 
 One multiply-add is two operations. A linear layer's backward costs twice its forward; attention's backward 2.5 times,
-since it computes the scores anew (Dao et al. 2022). Norms, activations and embeddings are left out. It measures nothing.
+since it computes the scores anew (Dao et al. 2022). Norms, activations and embeddings are left out. It refuses to
+measure.
 """
 
 from collections.abc import Sequence
