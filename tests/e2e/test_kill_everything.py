@@ -92,6 +92,7 @@ def start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(1800)
 async def test_nothing_is_lost_when_everything_is_killed_once(instance, forgerl, tmp_path):
     file = tmp_path / "chaos.toml"
     file.write_text(RUN_FILE)

@@ -26,6 +26,7 @@ steps = 20
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(1800)
 def test_the_reward_rises(instance, tmp_path):
     file = tmp_path / "short.toml"
     file.write_text(RUN_FILE)
