@@ -6,16 +6,17 @@ Refuses to decide about training: which tasks are trained, and when the run ends
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from forgerl.common.v1 import task_pb2
 from forgerl.gateway.v1 import run_service_pb2 as runs_pb
+from forgerl.gateway.v1.episode_service_pb2 import Submission
 
 from services.client.core import AsyncClient
 from services.client.evaluation import Evaluation, EvaluationResult, Policies
 from services.client.tasks import TaskSource
-from services.kernel.errors import Transient
+from services.kernel.errors import Refused, Transient
 
 # A look without a change: the scheduler's view of what was submitted lags the gateway's by the bus.
 _LOOK_AGAIN_S = 2.0
@@ -137,7 +138,7 @@ class Driver:
             self._feed.next_index[domain] = max(self._feed.next_index[domain], int(index) + 1)
         # The newest item of each domain may have been cut off in the middle; submitting it again completes it.
         for domain, following in list(self._feed.next_index.items()):
-            await self._client.submit(tasks.group(domain, following - 1))
+            await self._submit(tasks.group(domain, following - 1))
         self._feed.items = sum(self._feed.next_index.values())
         while self._progress.run.state == runs_pb.RUN_STATE_RUNNING:
             self._changed.clear()
@@ -164,11 +165,24 @@ class Driver:
         under_way = Counter(list(self._feed.newest)[-unseen:]) if unseen else Counter[str]()
         for domain, wanted in sorted(capacity.wanted_by_domain.items()):
             for _ in range(wanted - under_way[domain]):
-                await self._client.submit(tasks.group(domain, self._feed.next_index[domain]))
+                if not await self._submit(tasks.group(domain, self._feed.next_index[domain])):
+                    return
                 self._feed.next_index[domain] += 1
                 self._feed.newest.append(domain)
                 self._feed.items += 1
         self._tell(submitted_items=self._feed.items)
+
+    async def _submit(self, group: Iterable[Submission]) -> bool:
+        """Whether the run took the group. Raises Refused when it did not, though it has not ended."""
+        try:
+            await self._client.submit(group)
+        except Refused:
+            # The run may end between the scheduler's answer and the submission.
+            self._tell(run=await self._client.run(self._run_id))
+            if self._progress.run.state == runs_pb.RUN_STATE_RUNNING:
+                raise
+            return False
+        return True
 
     # ---- what is known ----
 

@@ -11,7 +11,7 @@ from forgerl.gateway.v1 import run_service_pb2 as runs_pb
 from forgerl.scheduler.v1 import scheduler_service_pb2 as scheduler_pb
 
 from services.client.driver import Driver
-from services.kernel.errors import Transient
+from services.kernel.errors import Refused, Transient
 
 RUN = "run-1"
 
@@ -40,7 +40,10 @@ class ScriptedStack:
         while True:
             yield await self._views.get()
 
-    async def submit(self, submissions) -> list[Any]:
+    async def submit(self, given) -> list[Any]:
+        submissions = list(given)
+        if self.view.state == runs_pb.RUN_STATE_ENDED and submissions[0].kind == task_pb2.EPISODE_KIND_TRAIN:
+            raise Refused(f"run {RUN}: given one that has ended; allowed a running one")
         for submission in submissions:
             if submission.episode_id not in self.known:
                 self.order.append(submission.episode_id)
@@ -152,3 +155,19 @@ async def test_no_evaluation_before_once_training_has_gone_on(spec_kept):
     progress = await drive(stack)
     assert progress.before is None and progress.after is not None
     assert not [name for name in stack.order if ".eval0." in name]
+
+
+async def test_a_run_that_ends_just_before_a_submission_is_an_ordinary_end(spec_kept):
+    stack = ScriptedStack(end_items=99, tasks=2)
+    submit = stack.submit
+
+    async def submit_late(given) -> list[Any]:
+        submissions = list(given)
+        if submissions[0].episode_id == f"{RUN}.tool.2.0":
+            stack.end()
+        return await submit(submissions)
+
+    stack.submit = submit_late
+    progress = await drive(stack)
+    assert progress.phase == "done" and progress.after is not None
+    assert f"{RUN}.tool.2.0" not in stack.known
