@@ -12,6 +12,7 @@ from pathlib import Path
 from services.cli.errors import UsageError
 from services.cli.supervisor import processes
 from services.cli.supervisor.child_log import Echo
+from services.cli.supervisor.free_disk import check_free_disk
 from services.cli.supervisor.health import HealthProbe
 from services.cli.supervisor.instance import CHECKOUT, Instance
 from services.cli.supervisor.ports import PortBook
@@ -63,6 +64,7 @@ class OpenInstance:
         """Everything resolved; ports are chosen here."""
         if options.engines < 1:
             raise UsageError(f"--engines: given {options.engines}; allowed 1 or more")
+        check_free_disk(self.instance.dir, environ)
         model = options.model or Path(environ.get("FORGERL_ENGINE_MODEL") or SHIPPED_MODEL)
         model = find_model(str(model), Path.cwd())
         file = read_stack_file(options.file)

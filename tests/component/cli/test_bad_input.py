@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from services.kernel.blobs import Blobs
+from services.kernel.errors import Transient
+
 
 def forgerl(home, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FORGERL_")}
@@ -88,6 +91,38 @@ def test_a_port_that_is_taken_starts_nothing(tmp_path, model):
         done = forgerl(tmp_path, "up", FORGERL_PORT_GATEWAY=port, FORGERL_ENGINE_MODEL=str(model))
     assert_one_line(done, f"port in use: FORGERL_PORT_GATEWAY={port}")
     assert not (tmp_path / "home" / "default" / "stack.json").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real file system of 8 MB; only root can make one."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounting = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], check=False)
+    if mounting.returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("what", ["instance", "blobs"])
+def test_a_full_disk_starts_nothing(tmp_path, model, small_disk, what):
+    more = {"FORGERL_HOME": str(small_disk)} if what == "instance" else {}
+    more |= {"FORGERL_BLOB_URL": f"file://{small_disk}/blobs"} if what == "blobs" else {}
+    done = forgerl(tmp_path, "up", FORGERL_ENGINE_MODEL=str(model), **more)
+    assert_one_line(done, "disk full: ", f"MB free at {small_disk}", "at least 1024 MB allowed")
+    assert not list(tmp_path.rglob("stack.json"))
+
+
+async def test_a_blob_store_that_fills_up_says_so_and_goes_on_when_there_is_room(small_disk):
+    blobs = Blobs.open(f"file://{small_disk}/blobs")
+    filler = small_disk / "filler"
+    filler.write_bytes(b"x" * 7 * 2**20)
+    data = os.urandom(2 * 2**20)
+    with pytest.raises(Transient, match=f"blob store file://{small_disk}/blobs: .*No space left"):
+        await blobs.put(data, "application/octet-stream")
+    filler.unlink()
+    assert await blobs.get(await blobs.put(data, "application/octet-stream")) == data
 
 
 def test_a_stack_that_is_gone_is_said_within_its_deadline(tmp_path):
