@@ -11,7 +11,7 @@ class RolloutSettings(ServiceSettings, env_prefix="FORGERL_ROLLOUT_"):
     """FORGERL_ROLLOUT_…"""
 
     # Where health is answered over HTTP, host:port.
-    health_bind: str = "127.0.0.1:7406"
+    health_bind: str = "127.0.0.1:7407"
     # The gateway's gRPC door, host:port.
     gateway_address: str = Field(default="127.0.0.1:7401", validation_alias="FORGERL_GATEWAY_ADDRESS")
     # Temporal task queue; the instance's name is appended, so that two instances may share a server.

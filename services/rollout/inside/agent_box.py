@@ -170,6 +170,8 @@ async def box(folder: Path, orphan_s: float, limits: Limits, config: dict[str, o
     environment = {
         "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
         "OPENAI_API_KEY": str(config["api_key"]),
+        # The name under which engines serve; programs that insist on one need it.
+        "OPENAI_MODEL": "policy",
         "FORGERL_TASK_FILE": str(folder / "task.json"),
         "HOME": "/tmp",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
