@@ -9,39 +9,19 @@ from collections.abc import Collection
 
 from forgerl.common.v1 import run_pb2
 
+from services.contract import scheduling_spec, training_spec
+from services.contract.bounds import UINT32_MAX, within
 from services.contract.rewards import RewardWeights, ordering_problems
+from services.contract.scheduling_spec import check_scheduling, fill_scheduling
+from services.contract.training_spec import check_training, fill_training
 
 RUN_ID = re.compile(r"[a-z0-9-]{1,40}")
 """Also a part of episode ids, file names and Kafka keys."""
 
-_UINT32_MAX = 2**32 - 1
-
 _SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 160}
-_SCHEDULING = {
-    "group_size": 8,
-    "items_per_batch": 8,
-    "queue_items": 32,
-    "in_flight_items": 16,
-    "lookahead_steps": 1,
-    "deadline_s": 120.0,
-    "max_staleness_steps": 0,
-}
 _REWARD = {"alpha": 0.1, "beta": 0.02, "gamma": 1.0, "time_base_s": 0.0}
-_TRAINING = {
-    "cispo_cap": 5.0,
-    "learning_rate": 3e-4,
-    "weight_decay": 0.0,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.95,
-    "max_grad_norm": 1.0,
-    "micro_batch_tokens": 16384,
-    "mismatch_limit": 0.1,
-    "keep_checkpoints": 2,
-    "min_reward_spread": 0.01,
-}
 _EVALUATION = {"tasks_per_domain": 100, "at_start": True, "at_end": True}
 _DOMAIN = {"weight": 1.0, "agent_timeout_s": 60.0, "max_turns": 8}
-_WINDOW_SHARE = 0.3
 _DEFAULT_AGENT = "tool_loop"
 
 
@@ -54,17 +34,12 @@ def resolve(spec: run_pb2.RunSpec) -> run_pb2.RunSpec:
         domain.agent = domain.agent or _DEFAULT_AGENT
         _fill(domain, _DOMAIN)
     _fill(resolved.sampling, _SAMPLING)
-    _fill(resolved.scheduling, _SCHEDULING)
+    _fill(resolved.scheduling, scheduling_spec.DEFAULTS)
     _fill(resolved.reward, _REWARD)
-    _fill(resolved.training, _TRAINING)
+    _fill(resolved.training, training_spec.DEFAULTS)
     _fill(resolved.evaluation, _EVALUATION)
-    scheduling, training = resolved.scheduling, resolved.training
-    if not scheduling.HasField("window_items"):
-        scheduling.window_items = max(1, math.ceil(_WINDOW_SHARE * scheduling.queue_items - 1e-9))
-    scheduling.mode = scheduling.mode or run_pb2.SCHEDULING_MODE_ROLLING
-    scheduling.policy = scheduling.policy or run_pb2.SELECTION_POLICY_WINDOWED_FIFO
-    training.loss = training.loss or run_pb2.LOSS_KIND_CISPO
-    training.baseline = training.baseline or run_pb2.BASELINE_KIND_LEAVE_ONE_OUT_TOKEN_MEAN
+    fill_scheduling(resolved.scheduling)
+    fill_training(resolved.training)
     return resolved
 
 
@@ -76,9 +51,9 @@ def check(spec: run_pb2.RunSpec, environments: Collection[str], agents: Collecti
         problems.append("model.path: given nothing; allowed a Hugging Face model directory")
     problems += _check_domains(resolved, environments, agents)
     problems += _check_sampling(resolved.sampling)
-    problems += _check_scheduling(resolved)
+    problems += check_scheduling(resolved)
     problems += _check_reward(resolved)
-    problems += _check_training(resolved.training)
+    problems += check_training(resolved.training)
     problems += _check_end(resolved.end)
     return problems
 
@@ -107,17 +82,6 @@ def _fill(section: Section, defaults: dict[str, float] | dict[str, int] | dict[s
             setattr(section, name, value)
 
 
-def _within(field: str, given: float, low: float, high: float, *, open_low: bool = False) -> list[str]:
-    above = given > low if open_low else given >= low
-    if above and given <= high:
-        return []
-    bound = "above" if open_low else "at least"
-    allowed = (
-        f"{bound} {low:g}" if high in (math.inf, _UINT32_MAX) else f"{'above ' if open_low else ''}{low:g}..{high:g}"
-    )
-    return [f"{field}: given {given:g}; allowed {allowed}"]
-
-
 def _check_domains(spec: run_pb2.RunSpec, environments: Collection[str], agents: Collection[str]) -> list[str]:
     if not spec.domains:
         return [f"domains: given none; allowed one or more of {', '.join(sorted(environments))}"]
@@ -135,9 +99,9 @@ def _check_domains(spec: run_pb2.RunSpec, environments: Collection[str], agents:
             problems.append(f"{where}.environment: given {domain.environment!r}; allowed {allowed}")
         if domain.agent not in agents:
             problems.append(f"{where}.agent: given {domain.agent!r}; allowed {', '.join(sorted(agents))}")
-        problems += _within(f"{where}.weight", domain.weight, 0.0, math.inf)
-        problems += _within(f"{where}.agent_timeout_s", domain.agent_timeout_s, 0.0, math.inf, open_low=True)
-        problems += _within(f"{where}.max_turns", domain.max_turns, 1, _UINT32_MAX)
+        problems += within(f"{where}.weight", domain.weight, 0.0, math.inf)
+        problems += within(f"{where}.agent_timeout_s", domain.agent_timeout_s, 0.0, math.inf, open_low=True)
+        problems += within(f"{where}.max_turns", domain.max_turns, 1, UINT32_MAX)
     if not sum(domain.weight for domain in spec.domains) > 0:
         problems.append("domains: given weights that sum to 0; allowed a sum above 0")
     return problems
@@ -145,56 +109,24 @@ def _check_domains(spec: run_pb2.RunSpec, environments: Collection[str], agents:
 
 def _check_sampling(sampling: run_pb2.SamplingSpec) -> list[str]:
     return [
-        *_within("sampling.temperature", sampling.temperature, 0.0, 10.0, open_low=True),
-        *_within("sampling.top_p", sampling.top_p, 0.0, 1.0, open_low=True),
-        *_within("sampling.max_tokens", sampling.max_tokens, 1, _UINT32_MAX),
+        *within("sampling.temperature", sampling.temperature, 0.0, 10.0, open_low=True),
+        *within("sampling.top_p", sampling.top_p, 0.0, 1.0, open_low=True),
+        *within("sampling.max_tokens", sampling.max_tokens, 1, UINT32_MAX),
     ]
-
-
-def _check_scheduling(spec: run_pb2.RunSpec) -> list[str]:
-    scheduling = spec.scheduling
-    queue = max(1, scheduling.queue_items)
-    budget_s = max((domain.agent_timeout_s for domain in spec.domains), default=0.0)
-    problems = [
-        *_within("scheduling.group_size", scheduling.group_size, 2, _UINT32_MAX),
-        *_within("scheduling.queue_items", scheduling.queue_items, 1, _UINT32_MAX),
-        *_within("scheduling.items_per_batch", scheduling.items_per_batch, 1, queue),
-        *_within("scheduling.window_items", scheduling.window_items, 1, queue),
-        *_within("scheduling.in_flight_items", scheduling.in_flight_items, 1, queue),
-    ]
-    if not budget_s < scheduling.deadline_s < math.inf:
-        allowed = f"above the longest agent_timeout_s ({budget_s:g})"
-        problems.append(f"scheduling.deadline_s: given {scheduling.deadline_s:g}; allowed {allowed}")
-    return problems
 
 
 def _check_reward(spec: run_pb2.RunSpec) -> list[str]:
     reward = spec.reward
     problems = [
-        *_within("reward.alpha", reward.alpha, 0.0, math.inf),
-        *_within("reward.beta", reward.beta, 0.0, math.inf),
-        *_within("reward.gamma", reward.gamma, 0.0, 1.0, open_low=True),
-        *_within("reward.time_base_s", reward.time_base_s, 0.0, math.inf),
+        *within("reward.alpha", reward.alpha, 0.0, math.inf),
+        *within("reward.beta", reward.beta, 0.0, math.inf),
+        *within("reward.gamma", reward.gamma, 0.0, 1.0, open_low=True),
+        *within("reward.time_base_s", reward.time_base_s, 0.0, math.inf),
     ]
     if problems:
         return problems
     weights = RewardWeights(reward.alpha, reward.beta, reward.gamma, reward.time_base_s)
     return ordering_problems(weights, max((domain.max_turns for domain in spec.domains), default=1))
-
-
-def _check_training(training: run_pb2.TrainingSpec) -> list[str]:
-    return [
-        *_within("training.cispo_cap", training.cispo_cap, 0.0, math.inf, open_low=True),
-        *_within("training.learning_rate", training.learning_rate, 0.0, 1.0, open_low=True),
-        *_within("training.weight_decay", training.weight_decay, 0.0, 1.0),
-        *_within("training.adam_beta1", training.adam_beta1, 0.0, 0.9999),
-        *_within("training.adam_beta2", training.adam_beta2, 0.0, 0.99999),
-        *_within("training.max_grad_norm", training.max_grad_norm, 0.0, math.inf, open_low=True),
-        *_within("training.micro_batch_tokens", training.micro_batch_tokens, 1, _UINT32_MAX),
-        *_within("training.mismatch_limit", training.mismatch_limit, 0.0, math.inf),
-        *_within("training.keep_checkpoints", training.keep_checkpoints, 1, _UINT32_MAX),
-        *_within("training.min_reward_spread", training.min_reward_spread, 0.0, 1.0),
-    ]
 
 
 def _check_end(end: run_pb2.EndSpec) -> list[str]:
@@ -205,9 +137,9 @@ def _check_end(end: run_pb2.EndSpec) -> list[str]:
     problems: list[str] = []
     for name in given:
         if name == "target_reward":
-            problems += _within("end.target_reward", end.target_reward, -1.0, 2.0)
+            problems += within("end.target_reward", end.target_reward, -1.0, 2.0)
         elif name == "time_s":
-            problems += _within("end.time_s", end.time_s, 0.0, math.inf, open_low=True)
+            problems += within("end.time_s", end.time_s, 0.0, math.inf, open_low=True)
         else:
-            problems += _within(f"end.{name}", getattr(end, name), 1, math.inf)
+            problems += within(f"end.{name}", getattr(end, name), 1, math.inf)
     return problems

@@ -11,16 +11,29 @@ class SchedulingMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SCHEDULING_MODE_UNSPECIFIED: _ClassVar[SchedulingMode]
     SCHEDULING_MODE_ROLLING: _ClassVar[SchedulingMode]
+    SCHEDULING_MODE_COHORT: _ClassVar[SchedulingMode]
 
 class SelectionPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SELECTION_POLICY_UNSPECIFIED: _ClassVar[SelectionPolicy]
     SELECTION_POLICY_WINDOWED_FIFO: _ClassVar[SelectionPolicy]
+    SELECTION_POLICY_STRICT_FIFO: _ClassVar[SelectionPolicy]
+    SELECTION_POLICY_GREEDY: _ClassVar[SelectionPolicy]
+    SELECTION_POLICY_VERSION_WINDOW: _ClassVar[SelectionPolicy]
 
 class LossKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     LOSS_KIND_UNSPECIFIED: _ClassVar[LossKind]
     LOSS_KIND_CISPO: _ClassVar[LossKind]
+    LOSS_KIND_GRPO: _ClassVar[LossKind]
+    LOSS_KIND_GSPO: _ClassVar[LossKind]
+    LOSS_KIND_PPO_CLIP: _ClassVar[LossKind]
+
+class LossNormalisation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOSS_NORMALISATION_UNSPECIFIED: _ClassVar[LossNormalisation]
+    LOSS_NORMALISATION_GLOBAL: _ClassVar[LossNormalisation]
+    LOSS_NORMALISATION_PROMPT_GROUP: _ClassVar[LossNormalisation]
 
 class BaselineKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -29,10 +42,20 @@ class BaselineKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BASELINE_KIND_TURN_ALIGNED: _ClassVar[BaselineKind]
 SCHEDULING_MODE_UNSPECIFIED: SchedulingMode
 SCHEDULING_MODE_ROLLING: SchedulingMode
+SCHEDULING_MODE_COHORT: SchedulingMode
 SELECTION_POLICY_UNSPECIFIED: SelectionPolicy
 SELECTION_POLICY_WINDOWED_FIFO: SelectionPolicy
+SELECTION_POLICY_STRICT_FIFO: SelectionPolicy
+SELECTION_POLICY_GREEDY: SelectionPolicy
+SELECTION_POLICY_VERSION_WINDOW: SelectionPolicy
 LOSS_KIND_UNSPECIFIED: LossKind
 LOSS_KIND_CISPO: LossKind
+LOSS_KIND_GRPO: LossKind
+LOSS_KIND_GSPO: LossKind
+LOSS_KIND_PPO_CLIP: LossKind
+LOSS_NORMALISATION_UNSPECIFIED: LossNormalisation
+LOSS_NORMALISATION_GLOBAL: LossNormalisation
+LOSS_NORMALISATION_PROMPT_GROUP: LossNormalisation
 BASELINE_KIND_UNSPECIFIED: BaselineKind
 BASELINE_KIND_LEAVE_ONE_OUT_TOKEN_MEAN: BaselineKind
 BASELINE_KIND_TURN_ALIGNED: BaselineKind
@@ -94,7 +117,7 @@ class SamplingSpec(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., max_tokens: _Optional[int] = ...) -> None: ...
 
 class SchedulingSpec(_message.Message):
-    __slots__ = ("mode", "policy", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps")
+    __slots__ = ("mode", "policy", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "window", "drift_bound", "version_window_steps", "fleet_weight")
     MODE_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +128,10 @@ class SchedulingSpec(_message.Message):
     LOOKAHEAD_STEPS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_STEPS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_BOUND_FIELD_NUMBER: _ClassVar[int]
+    VERSION_WINDOW_STEPS_FIELD_NUMBER: _ClassVar[int]
+    FLEET_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     mode: SchedulingMode
     policy: SelectionPolicy
     group_size: int
@@ -115,7 +142,11 @@ class SchedulingSpec(_message.Message):
     lookahead_steps: int
     deadline_s: float
     max_staleness_steps: int
-    def __init__(self, mode: _Optional[_Union[SchedulingMode, str]] = ..., policy: _Optional[_Union[SelectionPolicy, str]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ...) -> None: ...
+    window: str
+    drift_bound: float
+    version_window_steps: int
+    fleet_weight: float
+    def __init__(self, mode: _Optional[_Union[SchedulingMode, str]] = ..., policy: _Optional[_Union[SelectionPolicy, str]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., window: _Optional[str] = ..., drift_bound: _Optional[float] = ..., version_window_steps: _Optional[int] = ..., fleet_weight: _Optional[float] = ...) -> None: ...
 
 class RewardSpec(_message.Message):
     __slots__ = ("alpha", "beta", "gamma", "time_base_s")
@@ -130,7 +161,7 @@ class RewardSpec(_message.Message):
     def __init__(self, alpha: _Optional[float] = ..., beta: _Optional[float] = ..., gamma: _Optional[float] = ..., time_base_s: _Optional[float] = ...) -> None: ...
 
 class TrainingSpec(_message.Message):
-    __slots__ = ("loss", "cispo_cap", "baseline", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "micro_batch_tokens", "mismatch_limit", "keep_checkpoints", "min_reward_spread")
+    __slots__ = ("loss", "cispo_cap", "baseline", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "micro_batch_tokens", "mismatch_limit", "keep_checkpoints", "min_reward_spread", "clip_low", "clip_high", "normalisation", "truncated_importance_cap", "max_token_staleness_steps", "merge_prefixes", "activation_checkpointing", "lora_rank", "lora_alpha", "mtp_top_k", "mtp_learning_rate", "mismatch_kl_alarm")
     LOSS_FIELD_NUMBER: _ClassVar[int]
     CISPO_CAP_FIELD_NUMBER: _ClassVar[int]
     BASELINE_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +174,18 @@ class TrainingSpec(_message.Message):
     MISMATCH_LIMIT_FIELD_NUMBER: _ClassVar[int]
     KEEP_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     MIN_REWARD_SPREAD_FIELD_NUMBER: _ClassVar[int]
+    CLIP_LOW_FIELD_NUMBER: _ClassVar[int]
+    CLIP_HIGH_FIELD_NUMBER: _ClassVar[int]
+    NORMALISATION_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_IMPORTANCE_CAP_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKEN_STALENESS_STEPS_FIELD_NUMBER: _ClassVar[int]
+    MERGE_PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_CHECKPOINTING_FIELD_NUMBER: _ClassVar[int]
+    LORA_RANK_FIELD_NUMBER: _ClassVar[int]
+    LORA_ALPHA_FIELD_NUMBER: _ClassVar[int]
+    MTP_TOP_K_FIELD_NUMBER: _ClassVar[int]
+    MTP_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    MISMATCH_KL_ALARM_FIELD_NUMBER: _ClassVar[int]
     loss: LossKind
     cispo_cap: float
     baseline: BaselineKind
@@ -155,7 +198,19 @@ class TrainingSpec(_message.Message):
     mismatch_limit: float
     keep_checkpoints: int
     min_reward_spread: float
-    def __init__(self, loss: _Optional[_Union[LossKind, str]] = ..., cispo_cap: _Optional[float] = ..., baseline: _Optional[_Union[BaselineKind, str]] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., adam_beta1: _Optional[float] = ..., adam_beta2: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., micro_batch_tokens: _Optional[int] = ..., mismatch_limit: _Optional[float] = ..., keep_checkpoints: _Optional[int] = ..., min_reward_spread: _Optional[float] = ...) -> None: ...
+    clip_low: float
+    clip_high: float
+    normalisation: LossNormalisation
+    truncated_importance_cap: float
+    max_token_staleness_steps: int
+    merge_prefixes: bool
+    activation_checkpointing: bool
+    lora_rank: int
+    lora_alpha: float
+    mtp_top_k: int
+    mtp_learning_rate: float
+    mismatch_kl_alarm: float
+    def __init__(self, loss: _Optional[_Union[LossKind, str]] = ..., cispo_cap: _Optional[float] = ..., baseline: _Optional[_Union[BaselineKind, str]] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., adam_beta1: _Optional[float] = ..., adam_beta2: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., micro_batch_tokens: _Optional[int] = ..., mismatch_limit: _Optional[float] = ..., keep_checkpoints: _Optional[int] = ..., min_reward_spread: _Optional[float] = ..., clip_low: _Optional[float] = ..., clip_high: _Optional[float] = ..., normalisation: _Optional[_Union[LossNormalisation, str]] = ..., truncated_importance_cap: _Optional[float] = ..., max_token_staleness_steps: _Optional[int] = ..., merge_prefixes: bool = ..., activation_checkpointing: bool = ..., lora_rank: _Optional[int] = ..., lora_alpha: _Optional[float] = ..., mtp_top_k: _Optional[int] = ..., mtp_learning_rate: _Optional[float] = ..., mismatch_kl_alarm: _Optional[float] = ...) -> None: ...
 
 class EvaluationSpec(_message.Message):
     __slots__ = ("tasks_per_domain", "at_start", "at_end")

@@ -1,0 +1,17 @@
+"""Bounds of a number in a run file, as one line that says what was given and what is allowed. It refuses to raise."""
+
+import math
+
+UINT32_MAX = 2**32 - 1
+
+
+def within(field: str, given: float, low: float, high: float, *, open_low: bool = False) -> list[str]:
+    """The problem of a value outside [low, high], or of (low, high] with `open_low`; empty when it is inside."""
+    above = given > low if open_low else given >= low
+    if above and given <= high:
+        return []
+    bound = "above" if open_low else "at least"
+    allowed = (
+        f"{bound} {low:g}" if high in (math.inf, UINT32_MAX) else f"{'above ' if open_low else ''}{low:g}..{high:g}"
+    )
+    return [f"{field}: given {given:g}; allowed {allowed}"]
