@@ -34,32 +34,43 @@ class _Calls:
 class _TreeAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, calls: _Calls) -> Tensor:
-        output = torch.empty_like(query)
-        lse_HS = query.new_empty(query.shape[:2], dtype=torch.promote_types(query.dtype, torch.float32))
-        for call in calls.plan.causals:
-            _causal_forward(call, (query, key, value), (output, lse_HS), calls.scale)
-        for call in calls.plan.rectangles:
-            _rectangle_forward(call, (query, key, value), (output, lse_HS), calls.scale)
+        output, lse_HS = forward_calls(query, key, value, calls.plan, calls.scale)
         ctx.save_for_backward(query, key, value, output, lse_HS)
         ctx.calls = calls
         return output
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, output, lse_HS = ctx.saved_tensors
-        saved = (grads[0].contiguous(), query, key, value, output, lse_HS)
-        totals = (torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value))
-        for call in ctx.calls.plan.causals:
-            index_BL = _slots(call, query.device)
-            parts = _backward(*(_stack(tensor, call, index_BL) for tensor in saved), 0.0, True, scale=ctx.calls.scale)
-            for total, part in zip(totals, parts, strict=True):
-                _add(total, part, call, index_BL)
-        for call in ctx.calls.plan.rectangles:
-            parts = _backward(*_rectangle_parts(call, saved), 0.0, False, scale=ctx.calls.scale)
-            totals[0][:, call.query_start : call.query_end] += parts[0][0]
-            totals[1][:, call.key_start : call.key_end] += parts[1][0]
-            totals[2][:, call.key_start : call.key_end] += parts[2][0]
-        return (*totals, None)
+        return (*backward_calls((grads[0].contiguous(), *ctx.saved_tensors), ctx.calls.plan, ctx.calls.scale), None)
+
+
+def forward_calls(
+    query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Output [H, S, D] and log-sum-exp [H, S] of the plan's calls. Whoever attends to more keys merges those in after."""
+    output = torch.empty_like(query)
+    lse_HS = query.new_empty(query.shape[:2], dtype=torch.promote_types(query.dtype, torch.float32))
+    for call in plan.causals:
+        _causal_forward(call, (query, key, value), (output, lse_HS), scale)
+    for call in plan.rectangles:
+        _rectangle_forward(call, (query, key, value), (output, lse_HS), scale)
+    return output, lse_HS
+
+
+def backward_calls(saved: tuple[Tensor, ...], plan: AttentionPlan, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and value; `saved`: output's gradient, query, key, value, merged output, merged lse."""
+    totals = tuple(torch.zeros_like(tensor) for tensor in saved[1:4])
+    for call in plan.causals:
+        index_BL = _slots(call, saved[0].device)
+        parts = _backward(*(_stack(tensor, call, index_BL) for tensor in saved), 0.0, True, scale=scale)
+        for total, part in zip(totals, parts, strict=True):
+            _add(total, part, call, index_BL)
+    for call in plan.rectangles:
+        parts = _backward(*_rectangle_parts(call, saved), 0.0, False, scale=scale)
+        totals[0][:, call.query_start : call.query_end] += parts[0][0]
+        totals[1][:, call.key_start : call.key_end] += parts[1][0]
+        totals[2][:, call.key_start : call.key_end] += parts[2][0]
+    return totals[0], totals[1], totals[2]
 
 
 def _slots(call: Causal, device: torch.device) -> Tensor | None:
