@@ -47,7 +47,7 @@ class _TreeAttention(torch.autograd.Function):
 def forward_calls(
     query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Output [H, S, D] and log-sum-exp [H, S] of the plan's calls. Whoever attends to more keys merges those in after."""
+    """Output [H, S, D] and log-sum-exp [H, S] of the plan's calls; who attends to more keys merges those in after."""
     output = torch.empty_like(query)
     lse_HS = query.new_empty(query.shape[:2], dtype=torch.promote_types(query.dtype, torch.float32))
     for call in plan.causals:
