@@ -24,7 +24,7 @@ from services.trainer.domain.episodes import EpisodeInput, EpisodePlan, plan_bat
 from services.trainer.domain.guard import BatchStats, check_mismatch
 from services.trainer.domain.losses import Cispo
 from services.trainer.domain.metrics import reward_metrics, staleness_metrics, step_metrics
-from services.trainer.domain.rows import merge_count, rows_of
+from services.trainer.domain.rows import RowRules, batch_rows, merge_count
 from services.trainer.domain.run_state import RunState
 from services.trainer.ports import Checkpoint, Checkpoints, Learner, Optimiser, Recipe
 
@@ -96,7 +96,7 @@ class Training:
         weights = RewardWeights(spec.reward.alpha, spec.reward.beta, spec.reward.gamma, spec.reward.time_base_s)
         aligned = spec.training.baseline == BASELINE_KIND_TURN_ALIGNED
         plans = plan_batch(groups, weights, turn_aligned=aligned)
-        rows = [row for plan in plans for row in rows_of(plan)]
+        rows = batch_rows(plans, RowRules(state.step)).rows
         recipe = Recipe(Cispo(spec.training.cispo_cap), state.step, spec.training.micro_batch_tokens)
         stats = await self.compute(partial(self._learner.accumulate, rows, recipe))
         check_mismatch(stats, spec.training.mismatch_limit)

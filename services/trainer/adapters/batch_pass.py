@@ -1,7 +1,7 @@
 """Forward and backward over one batch: micro-batches in two halves, one global denominator, and what they showed.
 
-The objective is sum over trained tokens of loss_token / N with N the trained tokens of the whole batch, so packing
-doesn't change it. It refuses a token whose loss isn't finite, naming the episode.
+The objective is sum over trained tokens of weight * loss with weights of the whole batch, so packing doesn't change it.
+It refuses what isn't finite, naming episode, turn and token.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from services.trainer.adapters.objective import Objective, TokenScores, picked
+from services.trainer.adapters.tally import Tally
 from services.trainer.adapters.token_logprobs import transformed_logprobs
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.packing import halves, micro_batches
@@ -36,6 +38,7 @@ class BatchPass:
         self._model = model
         self._recipe = recipe
         self._tally = Tally(recipe.policy_step)
+        self._objective = Objective(recipe.loss, self._tally)
 
     def run(self, rows: Sequence[Row]) -> BatchStats:
         """Leave the batch's gradient in the model's parameters. Raises StepRefused."""
@@ -46,12 +49,12 @@ class BatchPass:
         gradients: list[list[Tensor]] = []
         for half in halves(rows):
             for micro_batch in micro_batches(half, self._recipe.micro_batch_tokens):
-                self._one(micro_batch, tokens)
+                self._one(micro_batch)
             gradients.append(gradient(self._model))
-        self._check_gradients(rows, tokens)
-        return self._tally.stats(tokens, noise_share(*gradients))
+        self._check_gradients(rows)
+        return self._tally.stats(noise_share(*gradients))
 
-    def _one(self, micro_batch: Sequence[Row], tokens: int) -> None:
+    def _one(self, micro_batch: Sequence[Row]) -> None:
         width = micro_batch[0].length
         ids_BT = torch.zeros(len(micro_batch), width, dtype=torch.long)
         for index, row in enumerate(micro_batch):
@@ -64,27 +67,15 @@ class BatchPass:
         logprobs_N = transformed_logprobs(
             logits_NV, ids_BT[rows_N, places_N], picked(micro_batch, "temperatures_T"), picked(micro_batch, "top_ps_T")
         )
-        sampled_N = picked(micro_batch, "logprobs_T").float()
-        terms = self._recipe.loss.terms(logprobs_N, sampled_N, picked(micro_batch, "advantages_T").float())
-        self._check_loss(micro_batch, rows_N, terms.loss_N.detach())
-        (terms.loss_N.sum() / tokens).backward()
-        self._tally.add(terms.loss_N.detach(), terms.cut_N, logprobs_N.detach(), sampled_N)
-        self._tally.add_fresh(logprobs_N.detach() - sampled_N, picked(micro_batch, "policy_steps_T"))
-        self._tally.add_entropy(logits_NV.detach().float())
+        self._objective(micro_batch, TokenScores(logprobs_N, entropies(logits_NV.detach().float()))).backward()
 
-    def _check_loss(self, micro_batch: Sequence[Row], rows_N: Tensor, loss_N: Tensor) -> None:
-        bad_N = ~torch.isfinite(loss_N)
-        if bool(bad_N.any()):
-            row = micro_batch[int(rows_N[bad_N][0])]
-            raise StepRefused(f"episode {row.episode_id}: loss is not finite")
-
-    def _check_gradients(self, rows: Sequence[Row], tokens: int) -> None:
+    def _check_gradients(self, rows: Sequence[Row]) -> None:
         if self._finite():
             return
         # The sum hides whose it is: go through the rows one by one.
         for row in rows:
             clear_gradients(self._model)
-            self._one([row], tokens)
+            self._one([row])
             if not self._finite():
                 raise StepRefused(f"episode {row.episode_id}: gradient is not finite")
         raise StepRefused("gradient is not finite, though each episode's is")
@@ -93,65 +84,10 @@ class BatchPass:
         return all(bool(torch.isfinite(p.grad).all()) for p in self._model.parameters() if p.grad is not None)
 
 
-class Tally:
-    """Sums over the trained tokens of a batch."""
-
-    def __init__(self, policy_step: int) -> None:
-        self._policy_step = policy_step
-        self._sums: dict[str, float] = {}
-        self._fresh_tokens = 0
-        self._ratio_max = 0.0
-        self._fresh_max = 0.0
-
-    def add(self, loss_N: Tensor, cut_N: Tensor, logprobs_N: Tensor, sampled_N: Tensor) -> None:
-        """Loss, ratio and mismatch terms of some tokens."""
-        difference_N = (logprobs_N - sampled_N).double()
-        ratio_N = difference_N.exp()
-        self._count("loss", loss_N)
-        self._count("cut", cut_N)
-        self._count("ratio", ratio_N)
-        self._count("k3", ratio_N - 1 - difference_N)
-        self._count("difference", difference_N.abs())
-        self._ratio_max = max(self._ratio_max, float(ratio_N.max()))
-
-    def add_fresh(self, difference_N: Tensor, policy_steps_N: Tensor) -> None:
-        """Differences of tokens that were sampled from the very weights that are trained."""
-        fresh_N = difference_N[policy_steps_N == self._policy_step].abs()
-        if fresh_N.numel():
-            self._fresh_tokens += fresh_N.numel()
-            self._count("fresh", fresh_N)
-            self._fresh_max = max(self._fresh_max, float(fresh_N.max()))
-
-    def add_entropy(self, logits_NV: Tensor) -> None:
-        """Entropy, in nats, of the untransformed distribution."""
-        logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
-        self._count("entropy", -(logprobs_NV.exp() * logprobs_NV).sum(dim=-1))
-
-    def stats(self, tokens: int, grad_noise: float) -> BatchStats:
-        """The means."""
-        mean = {name: total / tokens for name, total in self._sums.items()}
-        return BatchStats(
-            tokens=tokens,
-            fresh_tokens=self._fresh_tokens,
-            loss=mean["loss"],
-            entropy=mean["entropy"],
-            ratio_mean=mean["ratio"],
-            ratio_max=self._ratio_max,
-            clip_share=mean["cut"],
-            mismatch_kl=mean["k3"],
-            logprob_diff_mean=mean["difference"],
-            fresh_diff_mean=self._sums.get("fresh", 0.0) / max(1, self._fresh_tokens),
-            fresh_diff_max=self._fresh_max,
-            grad_noise=grad_noise,
-        )
-
-    def _count(self, name: str, values: Tensor) -> None:
-        self._sums[name] = self._sums.get(name, 0.0) + float(values.double().sum())
-
-
-def picked(micro_batch: Sequence[Row], name: str) -> Tensor:
-    """One array of the rows, at the trained tokens only."""
-    return torch.from_numpy(np.concatenate([getattr(row, name)[row.trained_T] for row in micro_batch]))
+def entropies(logits_NV: Tensor) -> Tensor:
+    """Entropy, in nats, of the untransformed distribution."""
+    logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
+    return -(logprobs_NV.exp() * logprobs_NV).sum(dim=-1)
 
 
 def noise_share(first: Sequence[Tensor], both: Sequence[Tensor]) -> float:

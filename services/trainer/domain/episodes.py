@@ -5,7 +5,7 @@ It refuses to train an episode that is not eligible, one that comes twice, and a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.contract.rewards import (
     Member,
@@ -39,7 +39,10 @@ class EpisodeInput:
 
 @dataclass(frozen=True, slots=True)
 class EpisodePlan:
-    """What is done with an episode. `turn_advantages`: one entry a sampled node, 0 where it isn't trained."""
+    """What is done with an episode. `turn_advantages`: one entry a sampled node, 0 where it isn't trained.
+
+    `group_id`: which of the batch's groups it belongs to.
+    """
 
     episode: EpisodeInput
     trained: bool
@@ -48,6 +51,7 @@ class EpisodePlan:
     total_reward: float
     mean_advantage: float
     trained_tokens: int
+    group_id: str = ""
 
 
 def is_trained(node: Node) -> bool:
@@ -61,7 +65,7 @@ def plan_batch(
     """Advantages of every group's eligible members, in the manifest's order. Raises StepRefused on a bad number."""
     seen: set[str] = set()
     plans: list[EpisodePlan] = []
-    for group in groups:
+    for index, group in enumerate(groups):
         fresh: list[EpisodeInput] = []
         for episode in group:
             if episode.episode_id in seen:
@@ -69,7 +73,7 @@ def plan_batch(
                 continue
             seen.add(episode.episode_id)
             fresh.append(episode)
-        plans += _plan_group(fresh, weights, turn_aligned)
+        plans += [replace(plan, group_id=str(index)) for plan in _plan_group(fresh, weights, turn_aligned)]
     return plans
 
 

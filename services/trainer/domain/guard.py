@@ -5,8 +5,10 @@ a trust region can collapse on it.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from services.trainer.domain.histograms import Histogram
 from services.trainer.domain.refusal import StepRefused
 
 STALE_ALLOWANCE = 10.0
@@ -14,10 +16,25 @@ STALE_ALLOWANCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
+class DomainStats:
+    """Token means over a domain's trained tokens; see BatchStats."""
+
+    tokens: int
+    loss: float
+    entropy: float
+    ratio_mean: float
+    ratio_max: float
+    clip_share: float
+    mismatch_kl: float
+    logprob_diff_mean: float
+
+
+@dataclass(frozen=True, slots=True)
 class BatchStats:
     """Over a batch's trained tokens. `fresh`: tokens sampled from exactly the weights that are being trained.
 
-    `mismatch_kl`: mean of the k3 estimate exp(d) - 1 - d, d = trainer's log-probability - engine's (Schulman 2020).
+    `loss`: the objective, sum of weight * loss. `mismatch_kl`: mean of the k3 estimate exp(d) - 1 - d,
+    d = trainer's log-probability - engine's (Schulman 2020).
     `grad_noise`: |g1 - g2|^2 / |g1 + g2|^2 for the gradients of the batch's halves; 1 is expected of pure noise.
     """
 
@@ -33,6 +50,8 @@ class BatchStats:
     fresh_diff_mean: float
     fresh_diff_max: float
     grad_noise: float
+    domains: Mapping[str, DomainStats] = field(default_factory=dict[str, DomainStats])
+    histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
 
 
 def check_mismatch(stats: BatchStats, limit: float) -> None:

@@ -15,7 +15,7 @@ from services.trainer.adapters.torch_learner import TorchLearner
 from services.trainer.domain.episodes import EpisodeInput, plan_batch
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.losses import Cispo
-from services.trainer.domain.rows import rows_of
+from services.trainer.domain.rows import RowRules, batch_rows
 from services.trainer.ports import Optimiser, Recipe
 
 CAP = 1.2
@@ -83,7 +83,7 @@ def batch() -> list[list[EpisodeInput]]:
 
 def accumulate(learner: TorchLearner, micro_batch_tokens: int) -> BatchStats:
     plans = plan_batch(batch(), RewardWeights(0.0, 0.0, 1.0), turn_aligned=False)
-    rows = [row for plan in plans for row in rows_of(plan)]
+    rows = batch_rows(plans, RowRules(0)).rows
     return learner.accumulate(rows, Recipe(Cispo(CAP), 0, micro_batch_tokens))
 
 
@@ -128,6 +128,6 @@ def test_noise_of_halves_is_between_agreement_and_opposition(model_folder: Path)
     plans = plan_batch(twins, RewardWeights(0.0, 0.0, 1.0), turn_aligned=False)
     assert [plan.mean_advantage for plan in plans] == [1.0, -1.0]
     same = [replace(plan, turn_advantages=(1.0, 1.0, 1.0)) for plan in plans]
-    rows = [row for plan in same for row in rows_of(plan)]
+    rows = batch_rows(same, RowRules(0)).rows
     stats = learner.accumulate(rows, Recipe(Cispo(CAP), 0, 1000))
     assert stats.grad_noise == pytest.approx(0.0, abs=1e-9)

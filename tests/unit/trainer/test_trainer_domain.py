@@ -12,7 +12,7 @@ from services.contract.trajectory import Node, Span, Trajectory
 from services.trainer.adapters.token_logprobs import transformed_logprobs
 from services.trainer.domain.episodes import EpisodeInput, plan_batch
 from services.trainer.domain.guard import BatchStats, check_mismatch
-from services.trainer.domain.losses import Cispo
+from services.trainer.domain.losses import Cispo, TokenBatch
 from services.trainer.domain.metrics import reward_metrics, staleness_metrics
 from services.trainer.domain.packing import halves, micro_batches
 from services.trainer.domain.refusal import StepRefused
@@ -48,7 +48,8 @@ FORK = (*CHAIN, prompt(4, 1, (9,)), turn(5, 4, 2, (10,)))
 def test_cispo_by_hand():
     # ratios e^0 = 1, e^1 = 2.718 cut to 2, e^-1 = 0.368; loss = -weight * A * logp
     logprobs_N = torch.tensor([-1.0, -0.5, -3.0], requires_grad=True)
-    terms = Cispo(2.0).terms(logprobs_N, torch.tensor([-1.0, -1.5, -2.0]), torch.tensor([1.0, 1.0, -2.0]))
+    sampled_N, advantages_N = torch.tensor([-1.0, -1.5, -2.0]), torch.tensor([1.0, 1.0, -2.0])
+    terms = Cispo(2.0).terms(TokenBatch(logprobs_N, sampled_N, advantages_N, torch.zeros(3, dtype=torch.long)))
     assert terms.loss_N.tolist() == pytest.approx([1.0, 1.0, -2.0 * math.exp(-1) * 3.0])
     assert terms.cut_N.tolist() == [False, True, False]
     terms.loss_N.sum().backward()
