@@ -200,13 +200,12 @@ class Scheduler:
     def _log(self, run_id: str, state: State, decision: Decision) -> None:
         if not isinstance(decision, CloseBatch) or state.plan is None:
             return
-        config = state.plan.config
-        expected = state.stalls.expected_share(config.window_items, config.in_flight_items)
+        expected = state.expected_stall_share
         measured = state.stalls.measured_share
         shares = {"expected_stall_share": round(expected, 3), "measured_stall_share": round(measured, 3)}
         get_logger().info("batch.assembled", run_id=run_id, batch=decision.batch, **shares)
         if max(expected, measured) > WARN_SHARE:
-            get_logger().warning("window.stalls", run_id=run_id, window_items=config.window_items, **shares)
+            get_logger().warning("window.stalls", run_id=run_id, window_items=state.window_items, **shares)
 
 
 def _is_due(state: State, now_s: float) -> bool:

@@ -21,6 +21,7 @@ from services.scheduler.domain.decisions import (
     Decision,
     DropItem,
     Revoke,
+    SetWindow,
     TakeItem,
 )
 from services.scheduler.domain.members import Member
@@ -52,7 +53,7 @@ class EventPublisher:
                 return [_admitted(run_id, state.evaluations[episode_id], deadline_at_s, None)]
             case Revoke(episode_id, reason):
                 return _revoked(run_id, state.live(episode_id), reason, event_id)
-            case TakeItem():
+            case TakeItem() | SetWindow():
                 return []
             case DropItem():
                 return [Published(_dropped(run_id, state, decision), state.batch_events)]

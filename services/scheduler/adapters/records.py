@@ -25,6 +25,7 @@ _FACTS: dict[str, type[Any]] = {
     "step_done": facts.StepDone,
     "step_failed": facts.StepFailed,
     "policy": facts.PolicyPublished,
+    "fleet": facts.FleetShared,
     "tick": facts.Ticked,
 }
 _DECISIONS: dict[str, type[Any]] = {
@@ -34,6 +35,7 @@ _DECISIONS: dict[str, type[Any]] = {
     "item_taken": decisions.TakeItem,
     "item_dropped": decisions.DropItem,
     "batch_closed": decisions.CloseBatch,
+    "window_set": decisions.SetWindow,
 }
 _FACT_FIELDS = {kind: name for name, kind in _FACTS.items()}
 _DECISION_FIELDS = {kind: name for name, kind in _DECISIONS.items()}
@@ -115,4 +117,7 @@ def _fill_config(message: queue_pb2.RunOpenedFact, config: RunConfig) -> None:
 
 def _read_config(message: queue_pb2.RunOpenedFact) -> RunConfig:
     numbers = {name: getattr(message, name) for name in _NUMBERS}
+    # Records from before there were modes and shares.
+    numbers["mode"] = numbers["mode"] or "rolling"
+    numbers["fleet_weight"] = numbers["fleet_weight"] or 1.0
     return RunConfig(domains=tuple((domain.name, domain.weight) for domain in message.domains), **numbers)

@@ -12,6 +12,7 @@ Decided here:
 from collections import OrderedDict
 
 from services.scheduler.domain import facts
+from services.scheduler.domain.auto_window import AutoWindow
 from services.scheduler.domain.members import GRADER_ERROR, Item, Member, doom_of
 from services.scheduler.domain.mix import Mix
 from services.scheduler.domain.selection import make_selection
@@ -39,6 +40,8 @@ def apply_fact(state: State, taken: facts.Input) -> None:
             _published(state, step)
         case facts.RunOpened() | facts.RunEnded() | facts.RunReopened() | facts.RunRemoved() as fact:
             _run_changed(state, fact)
+        case facts.FleetShared(episodes):
+            state.fleet_episodes = episodes
         case facts.Ticked() | facts.Started():
             pass
         case fact:
@@ -55,7 +58,9 @@ def _run_changed(state: State, fact: RunFact) -> None:
         case facts.RunOpened(config):
             if state.plan is not None:
                 return
-            state.plan = Plan(config, Mix(config.domains), make_selection(config.selection, config.window_items))
+            auto = AutoWindow(config) if config.window_auto else None
+            state.plan = Plan(config, Mix(config.domains), make_selection(config), auto)
+            state.window_items = config.reach_items
             state.end_steps = config.end_steps
             state.waiting = {name: OrderedDict[str, Item]() for name, _ in config.domains}
             early, state.early = state.early, []

@@ -9,6 +9,7 @@ from services.scheduler.domain.decisions import (
     Decision,
     DropItem,
     Revoke,
+    SetWindow,
     TakeItem,
 )
 from services.scheduler.domain.members import Item, Member
@@ -35,6 +36,11 @@ def apply_decision(state: State, decision: Decision) -> None:
             state.batches[batch], state.filling = state.filling, []
             state.handed = batch
             state.batch_events += 1
+            if state.plan.auto is not None:
+                state.plan.auto.batch_closed()
+        case SetWindow(window_items):
+            state.window_items = window_items
+            state.plan.selection.resize(window_items)
     tidy(state)
 
 

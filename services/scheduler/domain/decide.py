@@ -8,6 +8,8 @@ then consumption, hand-over and admission. Decided here:
   revoked when it no longer is.
 - A doomed item is dropped when the window reaches it, also while no batch is wanted; one that could be trained
   waits for a batch.
+- In cohort mode nobody is admitted beyond the cohort of the head; the next one opens when this one is consumed.
+- The window changes between two batches, never while one is filled.
 - Look-ahead S binds twice: a batch b is filled only after step b - 1 - S, and an item is admitted only if, counting
   everything unconsumed ahead of it, it belongs to a batch b <= published + 1 + S. Items known to be doomed don't
   count, so their places are given away before the window gets there.
@@ -20,6 +22,7 @@ from services.scheduler.domain.decisions import (
     Decision,
     DropItem,
     Revoke,
+    SetWindow,
     TakeItem,
 )
 from services.scheduler.domain.state import Plan, State
@@ -33,6 +36,7 @@ def decide(state: State) -> Decision | None:
     return (
         _revoke(state)
         or _drop_unqueued(state)
+        or _set_window(state, plan)
         or _admit_evaluation(state, plan)
         or _consume(state, plan)
         or _close_batch(state, plan)
@@ -55,10 +59,18 @@ def _drop_unqueued(state: State) -> Decision | None:
     return DropItem(group_id, state.item_of(group_id).position, reason)
 
 
+def _set_window(state: State, plan: Plan) -> Decision | None:
+    """Between two batches only, so that one window holds for the whole of a batch."""
+    if plan.auto is None or state.filling or plan.auto.window_items == state.window_items:
+        return None
+    return SetWindow(plan.auto.window_items)
+
+
 def _free_episodes(state: State, plan: Plan) -> int:
     config = plan.config
     busy = state.evaluations_in_flight + state.in_flight * config.group_size
-    return config.in_flight_items * config.group_size - busy
+    capacity = config.in_flight_items * config.group_size
+    return (min(capacity, state.fleet_episodes) if state.fleet_episodes else capacity) - busy
 
 
 def _admit_evaluation(state: State, plan: Plan) -> Decision | None:
@@ -69,16 +81,19 @@ def _admit_evaluation(state: State, plan: Plan) -> Decision | None:
 
 
 def _consume(state: State, plan: Plan) -> Decision | None:
-    position = plan.selection.next(state.head)
+    position = plan.selection.next(state.head, state.next_batch - 1)
     if position is None:
         return None
     item = state.queue[position]
     if item.doom:
         return DropItem(item.group_id, position, item.doom)
+    too_stale = plan.too_stale(state.next_batch - 1 - item.oldest_step)
+    # A version window's item that has left it stands before all others; elsewhere it waits until a batch wants it.
+    if too_stale and plan.config.selection == "version_window":
+        return DropItem(item.group_id, position, "too_stale")
     if len(state.filling) >= plan.config.items_per_batch or not state.may_fill(state.next_batch):
         return None
-    staleness_steps = state.next_batch - 1 - item.oldest_step
-    if 0 < plan.config.max_staleness_steps < staleness_steps:
+    if too_stale:
         return DropItem(item.group_id, position, "too_stale")
     return TakeItem(item.group_id, position, state.next_batch, position - state.head)
 
@@ -99,7 +114,7 @@ def _admit_item(state: State, plan: Plan) -> Decision | None:
     batch = state.next_batch + ahead // config.items_per_batch
     if not state.may_generate_for(batch):
         return None
-    if 0 < config.max_staleness_steps < batch - 1 - state.published:
+    if plan.too_stale(batch - 1 - state.published) or state.cohort_is_full:
         return None
     domain = plan.mix.next(state.waiting_domains())
     if domain is None:

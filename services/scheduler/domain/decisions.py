@@ -54,4 +54,11 @@ class CloseBatch:
     batch: int
 
 
-Decision = AdmitItem | AdmitEvaluation | Revoke | TakeItem | DropItem | CloseBatch
+@dataclass(frozen=True, slots=True)
+class SetWindow:
+    """From now on the window holds so many items; only where the run file says that it may change."""
+
+    window_items: int
+
+
+Decision = AdmitItem | AdmitEvaluation | Revoke | TakeItem | DropItem | CloseBatch | SetWindow

@@ -144,6 +144,13 @@ class PolicyPublished:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetShared:
+    """The run may have so many episodes in flight at a time, since it shares the fleet; 0 = no such bound."""
+
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """A deadline is due; the time is the input's own."""
 
@@ -164,6 +171,7 @@ Fact = (
     | StepDone
     | StepFailed
     | PolicyPublished
+    | FleetShared
     | Ticked
 )
 

@@ -13,6 +13,7 @@ from services.scheduler.domain.decisions import (
     Decision,
     DropItem,
     Revoke,
+    SetWindow,
     TakeItem,
 )
 from services.scheduler.domain.members import Item, Member
@@ -39,6 +40,7 @@ def touched_by_fact(state: State, fact: facts.Fact) -> list[str]:
             | facts.RunReopened()
             | facts.RunRemoved()
             | facts.PolicyPublished()
+            | facts.FleetShared()
             | facts.Ticked()
         ):
             return []
@@ -53,6 +55,8 @@ def touched_by_decision(state: State, decision: Decision) -> list[str]:
             return [episode_id]
         case CloseBatch():
             return _ids(state.filling)
+        case SetWindow():
+            return []
         case AdmitItem(group_id) | TakeItem(group_id) | DropItem(group_id):
             return _ids([state.item_of(group_id)])
 

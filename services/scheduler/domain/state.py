@@ -17,6 +17,7 @@ Decided here, where DESIGN 5 is silent:
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
+from services.scheduler.domain.auto_window import AutoWindow
 from services.scheduler.domain.config import RunConfig
 from services.scheduler.domain.facts import Input
 from services.scheduler.domain.members import Item, Member
@@ -43,6 +44,13 @@ class Plan:
     config: RunConfig
     mix: Mix
     selection: Selection
+    # Only where the window follows observed durations.
+    auto: AutoWindow | None = None
+
+    def too_stale(self, staleness_steps: int) -> bool:
+        """Whether an item of that staleness is beyond what the run trains on."""
+        bound = self.config.staleness_bound_steps
+        return bound is not None and staleness_steps > bound
 
 
 @dataclass(slots=True)
@@ -79,6 +87,10 @@ class State:
     head: int = 0
     tail: int = 0
     in_flight: int = 0
+    # The window in force, in items; the whole queue where the policy has none.
+    window_items: int = 0
+    # The run's share of the fleet, in episodes; 0 = no bound beyond its own C.
+    fleet_episodes: int = 0
     # Finished items in the queue that will be dropped when the window reaches them.
     doomed: int = 0
 
@@ -129,7 +141,25 @@ class State:
         plan = self.plan
         if plan is None or not len(plan.selection) or not self.may_fill(self.next_batch):
             return False
-        return len(self.filling) < plan.config.items_per_batch and plan.selection.next(self.head) is None
+        return len(self.filling) < plan.config.items_per_batch and self._hidden(plan)
+
+    def _hidden(self, plan: Plan) -> bool:
+        return plan.selection.next(self.head, self.next_batch - 1) is None
+
+    @property
+    def cohort_is_full(self) -> bool:
+        """In cohort mode: every position of the head's cohort was given away."""
+        plan = self.plan
+        if plan is None or plan.config.mode != "cohort":
+            return False
+        return self.tail // plan.config.queue_items != self.head // plan.config.queue_items
+
+    @property
+    def expected_stall_share(self) -> float:
+        """Share of the time in which the window would hide all that is finished, from the durations seen so far."""
+        if self.plan is None or self.plan.config.selection in ("greedy", "version_window"):
+            return 0.0
+        return self.stalls.expected_share(self.window_items, self.plan.config.in_flight_items)
 
     def may_fill(self, batch: int) -> bool:
         """Whether batch `batch` may be filled: step b - 1 - S is done, and the run goes that far."""

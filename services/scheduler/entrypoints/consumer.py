@@ -6,6 +6,7 @@ from forgerl.common.v1 import run_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2, reward_pb2, rollout_pb2, trainer_pb2
 from google.protobuf.message import Message
 
+from services.contract.scheduling_spec import AUTO_WINDOW
 from services.kernel.clock import Clock
 from services.kernel.envelope import Event
 from services.kernel.errors import Permanent
@@ -23,7 +24,13 @@ TOPICS = (
     "forgerl.reward.score.v1",
     "forgerl.trainer.policy.v1",
 )
-_SELECTIONS = {run_pb2.SELECTION_POLICY_WINDOWED_FIFO: "windowed_fifo"}
+_SELECTIONS = {
+    run_pb2.SELECTION_POLICY_WINDOWED_FIFO: "windowed_fifo",
+    run_pb2.SELECTION_POLICY_STRICT_FIFO: "strict_fifo",
+    run_pb2.SELECTION_POLICY_GREEDY: "greedy",
+    run_pb2.SELECTION_POLICY_VERSION_WINDOW: "version_window",
+}
+_MODES = {run_pb2.SCHEDULING_MODE_ROLLING: "rolling", run_pb2.SCHEDULING_MODE_COHORT: "cohort"}
 
 
 class Consumer:
@@ -86,6 +93,12 @@ def run_config(spec: run_pb2.RunSpec) -> RunConfig:
         min_reward_spread=spec.training.min_reward_spread,
         end_steps=spec.end.steps,
         selection=_SELECTIONS.get(scheduling.policy, str(scheduling.policy)),
+        mode=_MODES.get(scheduling.mode, str(scheduling.mode)),
+        version_window_steps=scheduling.version_window_steps,
+        window_auto=scheduling.window == AUTO_WINDOW,
+        drift_bound=scheduling.drift_bound,
+        # Resolved by a gateway from before runs shared the fleet: an equal share.
+        fleet_weight=scheduling.fleet_weight if scheduling.HasField("fleet_weight") else 1.0,
     )
 
 

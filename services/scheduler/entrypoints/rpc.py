@@ -50,9 +50,9 @@ def window(state: State) -> pb.WindowState:
     view.achieved_mix.update(state.tally.achieved_mix())
     if state.plan is not None:
         config = state.plan.config
-        view.window_items, view.queue_items = config.window_items, config.queue_items
+        view.window_items, view.queue_items = state.window_items, config.queue_items
         view.wanted_mix.update(config.shares)
-        view.expected_stall_share = state.stalls.expected_share(config.window_items, config.in_flight_items)
+        view.expected_stall_share = state.expected_stall_share
     rows = [
         pb.WindowItem(
             position=position,

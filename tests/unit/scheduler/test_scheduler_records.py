@@ -1,5 +1,10 @@
 """A queue's entries survive their packing exactly, and a batch's manifest says what its items hold."""
 
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from forgerl.common.v1 import blob_pb2, score_pb2, task_pb2
 from forgerl.scheduler.v1 import queue_pb2
@@ -10,10 +15,16 @@ from services.scheduler.adapters.manifests import build_manifest
 from services.scheduler.adapters.records import from_record, to_record
 from services.scheduler.domain import decisions, facts
 from services.scheduler.domain.members import Item, Member
+from services.scheduler.domain.queue import disagreement, fold
+from services.scheduler.domain.state import State
 from services.scheduler.ports import Entry
 
 FACTS: list[facts.Fact] = [
     facts.RunOpened(CONFIG),
+    facts.RunOpened(
+        replace(CONFIG, selection="version_window", mode="cohort", version_window_steps=2, fleet_weight=0.5)
+    ),
+    facts.RunOpened(replace(CONFIG, window_auto=True, drift_bound=0.1)),
     facts.RunEnded("steps"),
     facts.RunReopened(9),
     facts.RunRemoved(),
@@ -30,6 +41,7 @@ FACTS: list[facts.Fact] = [
     facts.StepDone(4, ()),
     facts.StepFailed(5, "nan"),
     facts.PolicyPublished(0),
+    facts.FleetShared(12),
     facts.Ticked(),
 ]
 DECISIONS: list[decisions.Decision] = [
@@ -40,6 +52,7 @@ DECISIONS: list[decisions.Decision] = [
     decisions.DropItem("g", 0, "no_spread"),
     decisions.DropItem("g", None, "cancelled"),
     decisions.CloseBatch(2),
+    decisions.SetWindow(7),
 ]
 
 
@@ -53,6 +66,24 @@ def test_every_fact_comes_back_as_it_was(fact: facts.Fact) -> None:
 def test_every_kind_of_fact_is_tried_above() -> None:
     assert {type(fact) for fact in FACTS} == set(facts.Fact.__args__)
     assert {type(decision) for decision in DECISIONS} == set(decisions.Decision.__args__)
+
+
+def test_a_queue_recorded_before_modes_and_shares_folds_to_what_it_was() -> None:
+    """Bytes written by the first version, kept as they are: 66 inputs, every kind of decision that there then was."""
+    kept = json.loads(Path(__file__).with_name("golden_queue.json").read_text())
+    packed = [queue_pb2.QueueAdvanced.FromString(base64.b64decode(record)) for record in kept["records"]]
+    entries = [from_record(record) for record in packed]
+    assert [to_record(entry) for entry in entries if not isinstance(entry.taken.fact, facts.RunOpened)] == packed[1:]
+    state = State()
+    for entry in entries:
+        assert list(fold(state, entry.taken, entry.decisions)) == list(entry.decisions)
+    tally, stalls = state.tally, state.stalls
+    assert {
+        **{name: getattr(state, name) for name in ("head", "tail", "handed", "completed", "in_flight")},
+        **{name: getattr(tally, name) for name in ("submitted", "trained", "dropped", "evaluations", "distance_max")},
+        **{"stalled_s": stalls.stalled_s, "observed_s": stalls.observed_s},
+    } == kept["state"]
+    assert disagreement([(entry.taken, entry.decisions) for entry in entries]) == "", "today's rules decide the same"
 
 
 def test_a_record_without_a_fact_is_refused() -> None:

@@ -1,7 +1,9 @@
 """Windowed FIFO, worked by hand: items of one episode, positions 0, 1, 2, … are episodes e0, e1, e2, …"""
 
+from dataclasses import replace
+
 import pytest
-from scheduler_rig import Rig, admitted, batches, dropped, taken
+from scheduler_rig import CONFIG, Rig, admitted, batches, dropped, taken
 
 from services.scheduler.domain.selection import make_selection
 from services.scheduler.domain.stalls import StallMeter
@@ -165,5 +167,7 @@ def test_expected_stall_share() -> None:
 
 
 def test_unknown_selection_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="selection: given 'lottery'; allowed windowed_fifo"):
-        make_selection("lottery", 3)
+    with pytest.raises(
+        ValueError, match="selection: given 'lottery'; allowed windowed_fifo, strict_fifo, greedy, version_window"
+    ):
+        make_selection(replace(CONFIG, selection="lottery"))

@@ -2,6 +2,10 @@
 
 from typing import Protocol
 
+from services.scheduler.domain.config import RunConfig
+from services.scheduler.domain.selection.greedy import Greedy
+from services.scheduler.domain.selection.strict_fifo import StrictFifo
+from services.scheduler.domain.selection.version_window import VersionWindow
 from services.scheduler.domain.selection.windowed_fifo import WindowedFifo
 
 
@@ -16,8 +20,14 @@ class Selection(Protocol):
         """The item is taken or dropped; a position that never finished may be named too."""
         ...
 
-    def next(self, head: int) -> int | None:
-        """The position to consume next, or None when there is none that may be; asking changes nothing."""
+    def next(self, head: int, step: int) -> int | None:
+        """The position to consume next into a batch that is trained from policy `step`, or None when there is none
+        that may be; asking changes nothing.
+        """
+        ...
+
+    def resize(self, window_items: int) -> None:
+        """The window holds so many items from now on; means nothing to a policy without one."""
         ...
 
     def __len__(self) -> int:
@@ -25,10 +35,17 @@ class Selection(Protocol):
         ...
 
 
-def make_selection(name: str, window_items: int) -> Selection:
-    """The policy of that name. Raises ValueError."""
-    match name:
+def make_selection(config: RunConfig) -> Selection:
+    """The policy that a run asks for. Raises ValueError for one that there is not."""
+    match config.selection:
         case "windowed_fifo":
-            return WindowedFifo(window_items)
-        case _:
-            raise ValueError(f"selection: given {name!r}; allowed windowed_fifo")
+            return WindowedFifo(config.window_items)
+        case "strict_fifo":
+            return StrictFifo()
+        case "greedy":
+            return Greedy()
+        case "version_window":
+            return VersionWindow(config.version_window_steps)
+        case unknown:
+            allowed = "windowed_fifo, strict_fifo, greedy, version_window"
+            raise ValueError(f"selection: given {unknown!r}; allowed {allowed}")

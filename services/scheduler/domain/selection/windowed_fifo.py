@@ -27,10 +27,14 @@ class WindowedFifo:
         while self._heap and self._heap[0] not in self._ready:
             heappop(self._heap)
 
-    def next(self, head: int) -> int | None:
+    def next(self, head: int, step: int) -> int | None:
+        del step
         if self._heap and self._heap[0] < head + self._window_items:
             return self._heap[0]
         return None
+
+    def resize(self, window_items: int) -> None:
+        self._window_items = window_items
 
     def __len__(self) -> int:
         return len(self._ready)

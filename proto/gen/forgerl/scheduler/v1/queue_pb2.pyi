@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class QueueAdvanced(_message.Message):
-    __slots__ = ("event_id", "occurred_at_s", "taken_at_s", "writer", "run_opened", "run_ended", "run_reopened", "run_removed", "submitted", "cancelled", "sealed", "started", "finished", "failed", "scored", "scoring_failed", "step_done", "step_failed", "policy", "tick", "decisions")
+    __slots__ = ("event_id", "occurred_at_s", "taken_at_s", "writer", "run_opened", "run_ended", "run_reopened", "run_removed", "submitted", "cancelled", "sealed", "started", "finished", "failed", "scored", "scoring_failed", "step_done", "step_failed", "policy", "tick", "fleet", "decisions")
     EVENT_ID_FIELD_NUMBER: _ClassVar[int]
     OCCURRED_AT_S_FIELD_NUMBER: _ClassVar[int]
     TAKEN_AT_S_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class QueueAdvanced(_message.Message):
     STEP_FAILED_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
+    FLEET_FIELD_NUMBER: _ClassVar[int]
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
     event_id: str
     occurred_at_s: float
@@ -49,11 +50,12 @@ class QueueAdvanced(_message.Message):
     step_failed: StepFailedFact
     policy: PolicyFact
     tick: TickFact
+    fleet: FleetFact
     decisions: _containers.RepeatedCompositeFieldContainer[Decision]
-    def __init__(self, event_id: _Optional[str] = ..., occurred_at_s: _Optional[float] = ..., taken_at_s: _Optional[float] = ..., writer: _Optional[str] = ..., run_opened: _Optional[_Union[RunOpenedFact, _Mapping]] = ..., run_ended: _Optional[_Union[RunEndedFact, _Mapping]] = ..., run_reopened: _Optional[_Union[RunReopenedFact, _Mapping]] = ..., run_removed: _Optional[_Union[RunRemovedFact, _Mapping]] = ..., submitted: _Optional[_Union[SubmittedFact, _Mapping]] = ..., cancelled: _Optional[_Union[CancelledFact, _Mapping]] = ..., sealed: _Optional[_Union[SealedFact, _Mapping]] = ..., started: _Optional[_Union[StartedFact, _Mapping]] = ..., finished: _Optional[_Union[FinishedFact, _Mapping]] = ..., failed: _Optional[_Union[FailedFact, _Mapping]] = ..., scored: _Optional[_Union[ScoredFact, _Mapping]] = ..., scoring_failed: _Optional[_Union[ScoringFailedFact, _Mapping]] = ..., step_done: _Optional[_Union[StepDoneFact, _Mapping]] = ..., step_failed: _Optional[_Union[StepFailedFact, _Mapping]] = ..., policy: _Optional[_Union[PolicyFact, _Mapping]] = ..., tick: _Optional[_Union[TickFact, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
+    def __init__(self, event_id: _Optional[str] = ..., occurred_at_s: _Optional[float] = ..., taken_at_s: _Optional[float] = ..., writer: _Optional[str] = ..., run_opened: _Optional[_Union[RunOpenedFact, _Mapping]] = ..., run_ended: _Optional[_Union[RunEndedFact, _Mapping]] = ..., run_reopened: _Optional[_Union[RunReopenedFact, _Mapping]] = ..., run_removed: _Optional[_Union[RunRemovedFact, _Mapping]] = ..., submitted: _Optional[_Union[SubmittedFact, _Mapping]] = ..., cancelled: _Optional[_Union[CancelledFact, _Mapping]] = ..., sealed: _Optional[_Union[SealedFact, _Mapping]] = ..., started: _Optional[_Union[StartedFact, _Mapping]] = ..., finished: _Optional[_Union[FinishedFact, _Mapping]] = ..., failed: _Optional[_Union[FailedFact, _Mapping]] = ..., scored: _Optional[_Union[ScoredFact, _Mapping]] = ..., scoring_failed: _Optional[_Union[ScoringFailedFact, _Mapping]] = ..., step_done: _Optional[_Union[StepDoneFact, _Mapping]] = ..., step_failed: _Optional[_Union[StepFailedFact, _Mapping]] = ..., policy: _Optional[_Union[PolicyFact, _Mapping]] = ..., tick: _Optional[_Union[TickFact, _Mapping]] = ..., fleet: _Optional[_Union[FleetFact, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
 
 class RunOpenedFact(_message.Message):
-    __slots__ = ("domains", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "min_reward_spread", "end_steps", "selection")
+    __slots__ = ("domains", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "min_reward_spread", "end_steps", "selection", "mode", "version_window_steps", "window_auto", "drift_bound", "fleet_weight")
     DOMAINS_FIELD_NUMBER: _ClassVar[int]
     GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
     ITEMS_PER_BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +68,11 @@ class RunOpenedFact(_message.Message):
     MIN_REWARD_SPREAD_FIELD_NUMBER: _ClassVar[int]
     END_STEPS_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_WINDOW_STEPS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_AUTO_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_BOUND_FIELD_NUMBER: _ClassVar[int]
+    FLEET_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     domains: _containers.RepeatedCompositeFieldContainer[DomainWeight]
     group_size: int
     items_per_batch: int
@@ -78,7 +85,12 @@ class RunOpenedFact(_message.Message):
     min_reward_spread: float
     end_steps: int
     selection: str
-    def __init__(self, domains: _Optional[_Iterable[_Union[DomainWeight, _Mapping]]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., min_reward_spread: _Optional[float] = ..., end_steps: _Optional[int] = ..., selection: _Optional[str] = ...) -> None: ...
+    mode: str
+    version_window_steps: int
+    window_auto: bool
+    drift_bound: float
+    fleet_weight: float
+    def __init__(self, domains: _Optional[_Iterable[_Union[DomainWeight, _Mapping]]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., min_reward_spread: _Optional[float] = ..., end_steps: _Optional[int] = ..., selection: _Optional[str] = ..., mode: _Optional[str] = ..., version_window_steps: _Optional[int] = ..., window_auto: bool = ..., drift_bound: _Optional[float] = ..., fleet_weight: _Optional[float] = ...) -> None: ...
 
 class DomainWeight(_message.Message):
     __slots__ = ("name", "weight")
@@ -230,21 +242,29 @@ class TickFact(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class FleetFact(_message.Message):
+    __slots__ = ("episodes",)
+    EPISODES_FIELD_NUMBER: _ClassVar[int]
+    episodes: int
+    def __init__(self, episodes: _Optional[int] = ...) -> None: ...
+
 class Decision(_message.Message):
-    __slots__ = ("item_admitted", "evaluation_admitted", "member_revoked", "item_taken", "item_dropped", "batch_closed")
+    __slots__ = ("item_admitted", "evaluation_admitted", "member_revoked", "item_taken", "item_dropped", "batch_closed", "window_set")
     ITEM_ADMITTED_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_ADMITTED_FIELD_NUMBER: _ClassVar[int]
     MEMBER_REVOKED_FIELD_NUMBER: _ClassVar[int]
     ITEM_TAKEN_FIELD_NUMBER: _ClassVar[int]
     ITEM_DROPPED_FIELD_NUMBER: _ClassVar[int]
     BATCH_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_SET_FIELD_NUMBER: _ClassVar[int]
     item_admitted: ItemAdmitted
     evaluation_admitted: EvaluationAdmitted
     member_revoked: MemberRevoked
     item_taken: ItemTaken
     item_dropped: ItemDropped
     batch_closed: BatchClosed
-    def __init__(self, item_admitted: _Optional[_Union[ItemAdmitted, _Mapping]] = ..., evaluation_admitted: _Optional[_Union[EvaluationAdmitted, _Mapping]] = ..., member_revoked: _Optional[_Union[MemberRevoked, _Mapping]] = ..., item_taken: _Optional[_Union[ItemTaken, _Mapping]] = ..., item_dropped: _Optional[_Union[ItemDropped, _Mapping]] = ..., batch_closed: _Optional[_Union[BatchClosed, _Mapping]] = ...) -> None: ...
+    window_set: WindowSet
+    def __init__(self, item_admitted: _Optional[_Union[ItemAdmitted, _Mapping]] = ..., evaluation_admitted: _Optional[_Union[EvaluationAdmitted, _Mapping]] = ..., member_revoked: _Optional[_Union[MemberRevoked, _Mapping]] = ..., item_taken: _Optional[_Union[ItemTaken, _Mapping]] = ..., item_dropped: _Optional[_Union[ItemDropped, _Mapping]] = ..., batch_closed: _Optional[_Union[BatchClosed, _Mapping]] = ..., window_set: _Optional[_Union[WindowSet, _Mapping]] = ...) -> None: ...
 
 class ItemAdmitted(_message.Message):
     __slots__ = ("group_id", "position", "deadline_at_s")
@@ -293,6 +313,12 @@ class ItemDropped(_message.Message):
     position: int
     reason: str
     def __init__(self, group_id: _Optional[str] = ..., position: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class WindowSet(_message.Message):
+    __slots__ = ("window_items",)
+    WINDOW_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    window_items: int
+    def __init__(self, window_items: _Optional[int] = ...) -> None: ...
 
 class BatchClosed(_message.Message):
     __slots__ = ("batch",)
