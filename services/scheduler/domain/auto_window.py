@@ -2,10 +2,10 @@
 
 Wide windows are fast and drift; narrow ones stall. How much of each depends on the spread of durations, on N against C
 and on the batch, so it is computed: a small model of the queue runs on durations drawn from the last observed ones,
-once every N finished items, with windows from N downwards, and the first that drifts no more than the bound is taken.
+once every N finished items (512 at least), with windows from N downwards; the first that drifts no more than the bound is taken.
 Drift is the mean KL divergence (nats) of a batch's durations, in five classes of equal probability, from those of all
-items, less what random batches of that size have by chance. What a window selects by is duration alone, so whatever
-depends on an item's duration (difficulty) drifts no more than durations do (data processing inequality).
+items, less what the same items have in order of position: what batches of that size have by chance. A window selects
+by duration alone, so whatever depends on an item's duration (difficulty) drifts no more (data processing inequality).
 
 It refuses to act by itself: `decide` compares what it wants with the window in force, between two batches. Pure: the
 same durations give the same window; draws come from a fixed sequence.
@@ -20,8 +20,11 @@ from heapq import heappop, heappush
 from services.scheduler.domain.config import RunConfig
 
 CLASSES = 5
-_MODEL_ITEMS = 1024
+_DRAWN_ITEMS = 3072
 _KEPT_DURATIONS = 2048
+_FIRST_DURATIONS = 64
+# Weighing costs as much as deciding on about as many items, also when a queue is folded after a restart.
+_NEW_DURATIONS = 512
 _STEP = math.sqrt(2.0)
 
 
@@ -32,10 +35,9 @@ class AutoWindow:
         self._bound = config.drift_bound
         self._shape = Shape.of(config)
         self._config = config
-        self._durations_s: deque[float] = deque(
-            maxlen=max(_KEPT_DURATIONS, min(config.queue_items, 4 * _KEPT_DURATIONS))
-        )
-        self._unweighed = 0
+        # In a cohort the longest finish last: a part of one would not do.
+        self._durations_s: deque[float] = deque(maxlen=max(_KEPT_DURATIONS, config.queue_items))
+        self._unweighed, self._enough = 0, max(_FIRST_DURATIONS, config.queue_items)
         self.window_items = min(config.items_per_batch, config.queue_items)
 
     def lasted(self, duration_s: float, domain: str) -> None:
@@ -45,10 +47,10 @@ class AutoWindow:
         self._unweighed += 1
 
     def batch_closed(self) -> None:
-        """A batch was handed over: the moment to weigh the window anew, when a queue's worth of items has finished."""
-        if self._unweighed < self._config.queue_items:
+        """A batch was handed over: the moment to weigh the window anew, if enough items have finished since."""
+        if self._unweighed < self._enough:
             return
-        self._unweighed = 0
+        self._unweighed, self._enough = 0, max(_NEW_DURATIONS, self._config.queue_items)
         scaled = self._shape.widest(list(self._durations_s), self._bound)
         wanted = round(scaled * self._config.queue_items / self._shape.queue_items)
         self.window_items = max(1, min(wanted, self._config.queue_items))
@@ -64,19 +66,22 @@ class Shape:
     @classmethod
     def of(cls, config: RunConfig) -> "Shape":
         """The model's numbers, in items."""
-        factor = max(1.0, config.queue_items / _MODEL_ITEMS)
+        cohort = config.mode == "cohort"
+        factor = max(1.0, config.queue_items * (2 if cohort else 10) / _DRAWN_ITEMS)
         numbers = (config.queue_items, config.in_flight_items, config.items_per_batch)
-        return cls(*(max(1, round(number / factor)) for number in numbers), cohort=config.mode == "cohort")
+        return cls(*(max(1, round(number / factor)) for number in numbers), cohort=cohort)
 
     def widest(self, seen_s: Sequence[float], bound: float) -> int:
         """The widest window, in items of the model, that drifts no more than `bound`; 1 when none does."""
-        cohorts = -(-2 * _MODEL_ITEMS // self.queue_items)
+        cohorts = -(-_DRAWN_ITEMS // self.queue_items)
         drawn_s = list(_draw(seen_s, cohorts * self.queue_items))
         bounds_s = class_bounds(drawn_s)
         classes = [bisect_left(bounds_s, duration_s) for duration_s in drawn_s]
         for window_items in self._candidates():
             order = self.consumed(drawn_s, window_items)
-            if excess_kl([classes[position] for position in order], self.items_per_batch) <= bound:
+            if not self.cohort:
+                order = order[2 * self.queue_items :]
+            if drift(classes, order, self.items_per_batch) <= bound:
                 return window_items
         return 1
 
@@ -101,7 +106,8 @@ class Shape:
             while len(running) < self.in_flight_items and tail < limit:
                 heappush(running, (now_s + durations_s[tail], tail))
                 tail += 1
-            if not running:
+            if not running or (tail == len(durations_s) and not self.cohort):
+                # A rolling queue that runs dry drifts at its end, a run that goes on doesn't.
                 return order
             now_s, position = heappop(running)
             heappush(ready, position)
@@ -128,31 +134,24 @@ def class_bounds(values: Sequence[float]) -> list[float]:
     return [ordered[len(ordered) * index // CLASSES] for index in range(1, CLASSES)]
 
 
-def excess_kl(classes: Sequence[int], batch_items: int) -> float:
-    """Mean KL (nats) of successive batches' classes against equal shares, less its expectation for random batches."""
+def drift(classes: Sequence[int], order: Sequence[int], batch_items: int) -> float:
+    """Mean KL (nats) of successive batches in the order consumed, less that of the same items in their own order.
+
+    A batch of independent items diverges by chance already; batches in order of position measure how much.
+    """
+    taken = [classes[position] for position in order]
+    return mean_kl(taken, batch_items) - mean_kl(classes, batch_items)
+
+
+def mean_kl(classes: Sequence[int], batch_items: int) -> float:
+    """Mean KL (nats) of successive batches' shares of the classes against equal shares."""
     batches = len(classes) // batch_items
-    if not batches:
-        return 0.0
     total = 0.0
     for start in range(0, batches * batch_items, batch_items):
         batch = classes[start : start + batch_items]
-        total += sum(_term(batch.count(index), batch_items) for index in range(CLASSES))
-    return total / batches - chance_kl(batch_items)
+        total += sum(_term(batch.count(index) / batch_items) for index in range(CLASSES))
+    return total / batches if batches else 0.0
 
 
-def chance_kl(batch_items: int) -> float:
-    """Expected KL (nats) of a batch drawn at random from equally likely classes: plug-in divergence is never zero."""
-    share = 1.0 / CLASSES
-    log_share, log_rest = math.log(share), math.log(1.0 - share)
-    log_all = math.lgamma(batch_items + 1)
-    total = 0.0
-    for count in range(1, batch_items + 1):
-        log_ways = log_all - math.lgamma(count + 1) - math.lgamma(batch_items - count + 1)
-        chance = math.exp(log_ways + count * log_share + (batch_items - count) * log_rest)
-        total += chance * _term(count, batch_items)
-    return CLASSES * total
-
-
-def _term(count: int, batch_items: int) -> float:
-    share = count / batch_items
-    return share * math.log(share * CLASSES) if count else 0.0
+def _term(share: float) -> float:
+    return share * math.log(share * CLASSES) if share > 0 else 0.0
