@@ -3,19 +3,27 @@
 It refuses to name an adapter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
 
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.losses import Loss
 from services.trainer.domain.rows import Row
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Optimiser:
-    """AdamW's settings, and the seed of everything random in training."""
+    """AdamW's settings, what it may change, and the seed of everything random in training.
+
+    `lora_rank`: rank of the low-rank adapters that are trained instead of the weights; 0 = all weights are.
+    """
 
     learning_rate: float
     weight_decay: float
@@ -23,6 +31,8 @@ class Optimiser:
     beta2: float
     max_grad_norm: float
     seed: int
+    lora_rank: int = 0
+    lora_alpha: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +51,8 @@ class Learner(Protocol):
         """Load a Hugging Face model directory with a fresh optimiser. Raises StepRefused when it can't be used."""
         ...
 
-    def restore(self, checkpoint: Path, optimiser: Optimiser) -> None:
-        """Load what `save` wrote. Raises StepRefused."""
+    def restore(self, checkpoint: Path, optimiser: Optimiser, base: Path | None = None) -> None:
+        """Load what `save` wrote. `base`: the model under the adapters, where they are trained. Raises StepRefused."""
         ...
 
     def accumulate(self, rows: Sequence[Row], recipe: Recipe) -> BatchStats:
@@ -54,7 +64,59 @@ class Learner(Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Write weights (`model/`, a Hugging Face directory), optimiser and random state into an empty folder."""
+        """Write what `restore` needs into an empty folder.
+
+        Where all weights are trained, they are `model/` in it, the very folder that `publish` would write.
+        """
+        ...
+
+    def publish(self, folder: Path) -> None:
+        """Write the policy as a Hugging Face directory that engines load; adapters are merged, and stand beside it."""
+        ...
+
+
+class HalvesLearner(Learner, Protocol):
+    """A learner that can be one of several ranks: it is given its share of the batch's two halves."""
+
+    def accumulate_halves(self, parts: Sequence[Sequence[Row]], recipe: Recipe) -> BatchStats:
+        """As `accumulate`; every rank at the same time, and the stats are those of the whole batch."""
+        ...
+
+
+class Ranks(Protocol):
+    """The processes that train one model together: each makes the same calls in the same order. One is the default."""
+
+    @property
+    def rank(self) -> int:
+        """This process, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """All of them."""
+        ...
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, by rank."""
+        ...
+
+    def shard(self, model: Any) -> None:
+        """Keep this rank's part of a model that all ranks have loaded."""
+        ...
+
+    def whole(self, model: Any) -> AbstractContextManager[None]:
+        """Inside, the parameters are whole, and gradients are this rank's own; afterwards those are forgotten.
+
+        A StepRefused that one rank raises inside is raised by all when they leave.
+        """
+        ...
+
+    def summed(self, model: Any) -> AbstractContextManager[None]:
+        """As `whole`; afterwards the gradients are the ranks' sum, added to what was there before."""
+        ...
+
+    def full(self, tensors: Iterator[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        """Tensors put together from all ranks' parts, at rank 0; the others get nothing."""
         ...
 
 

@@ -15,10 +15,11 @@ from services.trainer.adapters.objective import Objective, TokenScores, picked
 from services.trainer.adapters.tally import Tally
 from services.trainer.adapters.token_logprobs import transformed_logprobs
 from services.trainer.domain.guard import BatchStats
-from services.trainer.domain.packing import halves, micro_batches
+from services.trainer.domain.packing import micro_batches
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.rows import Row
-from services.trainer.ports import Recipe
+from services.trainer.ports import Ranks, Recipe
+from services.trainer.ranks.sharding import local
 
 
 def clear_gradients(model: Any) -> None:
@@ -27,32 +28,43 @@ def clear_gradients(model: Any) -> None:
 
 
 def gradient(model: Any) -> list[Tensor]:
-    """A copy of the accumulated gradient, a tensor a parameter."""
-    return [p.grad.detach().clone() if p.grad is not None else torch.zeros(()) for p in model.parameters()]
+    """A copy of the accumulated gradient, a tensor a parameter: this rank's part of it."""
+    return [local(p.grad.detach()).clone() if p.grad is not None else torch.zeros(()) for p in model.parameters()]
 
 
 class BatchPass:
-    """One pass; use it once."""
+    """One pass over this rank's rows; use it once."""
 
-    def __init__(self, model: Any, recipe: Recipe) -> None:
+    def __init__(self, model: Any, recipe: Recipe, ranks: Ranks) -> None:
         self._model = model
         self._recipe = recipe
+        self._ranks = ranks
         self._tally = Tally(recipe.policy_step)
         self._objective = Objective(recipe.loss, self._tally)
 
-    def run(self, rows: Sequence[Row]) -> BatchStats:
-        """Leave the batch's gradient in the model's parameters. Raises StepRefused."""
-        tokens = sum(row.trained_tokens for row in rows)
-        if tokens == 0:
+    def run(self, parts: Sequence[Sequence[Row]]) -> BatchStats:
+        """Leave the batch's gradient in the model's parameters; `parts`: this rank's rows of its two halves.
+
+        Raises StepRefused, at every rank the same.
+        """
+        if not any(self._ranks.gather(any(row.trained_tokens for part in parts for row in part))):
             raise StepRefused("no episode of the batch has anything to train")
         clear_gradients(self._model)
         gradients: list[list[Tensor]] = []
-        for half in halves(rows):
-            for micro_batch in micro_batches(half, self._recipe.micro_batch_tokens):
-                self._one(micro_batch)
+        for part in parts:
+            with self._ranks.summed(self._model):
+                for micro_batch in micro_batches(part, self._recipe.micro_batch_tokens):
+                    self._one(micro_batch)
             gradients.append(gradient(self._model))
-        self._check_gradients(rows)
-        return self._tally.stats(noise_share(*gradients))
+        self._check_gradients([row for part in parts for row in part])
+        return self._stats(*gradients)
+
+    def _stats(self, first: Sequence[Tensor], both: Sequence[Tensor]) -> BatchStats:
+        whole = Tally(self._recipe.policy_step)
+        for tally in self._ranks.gather(self._tally):
+            whole.plus(tally)
+        apart_R, all_R = zip(*self._ranks.gather(squares(first, both)), strict=True)
+        return whole.stats(sum(apart_R) / sum(all_R) if sum(all_R) > 0 else 0.0)
 
     def _one(self, micro_batch: Sequence[Row]) -> None:
         width = micro_batch[0].length
@@ -70,18 +82,19 @@ class BatchPass:
         self._objective(micro_batch, TokenScores(logprobs_N, entropies(logits_NV.detach().float()))).backward()
 
     def _check_gradients(self, rows: Sequence[Row]) -> None:
-        if self._finite():
+        if all(self._ranks.gather(self._finite())):
             return
         # The sum hides whose it is: go through the rows one by one.
-        for row in rows:
-            clear_gradients(self._model)
-            self._one([row])
-            if not self._finite():
-                raise StepRefused(f"episode {row.episode_id}: gradient is not finite")
+        with self._ranks.whole(self._model):
+            for row in rows:
+                clear_gradients(self._model)
+                self._one([row])
+                if not self._finite():
+                    raise StepRefused(f"episode {row.episode_id}: gradient is not finite")
         raise StepRefused("gradient is not finite, though each episode's is")
 
     def _finite(self) -> bool:
-        return all(bool(torch.isfinite(p.grad).all()) for p in self._model.parameters() if p.grad is not None)
+        return all(bool(torch.isfinite(local(p.grad)).all()) for p in self._model.parameters() if p.grad is not None)
 
 
 def entropies(logits_NV: Tensor) -> Tensor:
@@ -90,8 +103,7 @@ def entropies(logits_NV: Tensor) -> Tensor:
     return -(logprobs_NV.exp() * logprobs_NV).sum(dim=-1)
 
 
-def noise_share(first: Sequence[Tensor], both: Sequence[Tensor]) -> float:
-    """|g1 - g2|^2 / |g1 + g2|^2 from the first half's gradient g1 and the whole g1 + g2; 0 when that is 0."""
-    whole = sum(float(g.double().pow(2).sum()) for g in both)
+def squares(first: Sequence[Tensor], both: Sequence[Tensor]) -> tuple[float, float]:
+    """|g1 - g2|^2 and |g1 + g2|^2 from the first half's gradient g1 and the whole g1 + g2."""
     apart = sum(float((2 * a.double() - b.double()).pow(2).sum()) for a, b in zip(first, both, strict=True))
-    return apart / whole if whole > 0 else 0.0
+    return apart, sum(float(g.double().pow(2).sum()) for g in both)

@@ -10,9 +10,11 @@ from torch import Tensor
 from services.trainer.adapters.batch_pass import BatchPass, clear_gradients
 from services.trainer.adapters.model_folder import check_tokenizer, load_model, read_companions, save_model
 from services.trainer.domain.guard import BatchStats
+from services.trainer.domain.packing import halves
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.rows import Row
-from services.trainer.ports import Optimiser, Recipe
+from services.trainer.ports import Optimiser, Ranks, Recipe
+from services.trainer.ranks.alone import Alone
 
 MODEL_FOLDER = "model"
 OPTIMISER_FILE = "optimiser.pt"
@@ -22,8 +24,9 @@ RANDOM_FILE = "random.pt"
 class TorchLearner:
     """See ports.Learner."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, ranks: Ranks | None = None) -> None:
         self._threads = threads
+        self._ranks: Ranks = ranks or Alone()
         self._model: Any = None
         self._optimiser: torch.optim.AdamW | None = None
         self._max_grad_norm = 1.0
@@ -49,8 +52,12 @@ class TorchLearner:
 
     def accumulate(self, rows: Sequence[Row], recipe: Recipe) -> BatchStats:
         """See Learner.accumulate."""
+        return self.accumulate_halves(halves(rows), recipe)
+
+    def accumulate_halves(self, parts: Sequence[Sequence[Row]], recipe: Recipe) -> BatchStats:
+        """See HalvesLearner.accumulate_halves."""
         torch.set_num_threads(self._threads)
-        return BatchPass(self._model, recipe).run(rows)
+        return BatchPass(self._model, recipe, self._ranks).run(parts)
 
     def apply(self) -> float:
         """See Learner.apply."""
