@@ -2,7 +2,7 @@
 
 Wide windows are fast and drift; narrow ones stall. How much of each depends on the spread of durations, on N against C
 and on the batch, so it is computed: a small model of the queue runs on durations drawn from the last observed ones,
-once every N finished items (512 at least), with windows from N downwards; the first that drifts no more than the bound is taken.
+once every N finished items (512 at least), with windows from N downwards; the first that keeps the bound is taken.
 Drift is the mean KL divergence (nats) of a batch's durations, in five classes of equal probability, from those of all
 items, less what the same items have in order of position: what batches of that size have by chance. A window selects
 by duration alone, so whatever depends on an item's duration (difficulty) drifts no more (data processing inequality).
