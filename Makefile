@@ -9,7 +9,7 @@ demo: setup
 	@$(BIN)/python -m services.cli demo $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -m "not e2e and not chaos and not engine" $(ARGS)
+	@$(BIN)/python -m pytest -m "not chaos and not engine" $(ARGS)
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: Python 3.11 is needed, none was found: make PYTHON=/path/to/python3.11 …" >&2; exit 1; }
@@ -38,7 +38,7 @@ baseline: setup
 engine-tests: setup
 	$(BIN)/python -m pytest -m engine $(ARGS)
 
-# The whole stack: a short demo that must learn.
+# The whole stack: a short demo that must learn, and black boxes whose workers are killed. `make test` runs them too.
 e2e: setup
 	$(BIN)/python -m pytest -m "e2e and not chaos" tests/e2e $(ARGS)
 

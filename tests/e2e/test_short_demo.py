@@ -18,10 +18,10 @@ name = "tool"
 max_turns = 3
 
 [evaluation]
-tasks_per_domain = 60
+tasks_per_domain = 40
 
 [end]
-steps = 20
+steps = 10
 """
 
 
@@ -34,7 +34,7 @@ def test_the_reward_rises(instance, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     said = json.loads(done.stdout.strip().splitlines()[-1])
-    assert said["steps"] == 20
+    assert said["steps"] == 10
     assert said["reward_last"] > said["reward_first"] + 0.1
     assert said["heldout_after"]["tool"] > said["heldout_before"]["tool"]
     assert said["lost"] == said["duplicated"] == 0
