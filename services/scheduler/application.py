@@ -7,8 +7,9 @@ of them at a time is fast.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from services.kernel.clock import Clock
 from services.kernel.envelope import Cause
@@ -16,7 +17,8 @@ from services.kernel.errors import Conflict, NotFound, Permanent, Transient
 from services.kernel.event_store import CausedWrite, Write
 from services.kernel.logs import get_logger
 from services.scheduler.domain.decisions import CloseBatch, Decision
-from services.scheduler.domain.facts import Input, RunRemoved, Ticked
+from services.scheduler.domain.facts import FleetShared, Input, RunRemoved, Ticked
+from services.scheduler.domain.fleet import claim_of, fleet_shares
 from services.scheduler.domain.ledger import Line, Story, touched_by_decision, touched_by_fact
 from services.scheduler.domain.queue import advance, fold
 from services.scheduler.domain.stalls import WARN_SHARE
@@ -35,6 +37,8 @@ class Desk:
     version: int = 0
     last: Entry | None = None
     concerning: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    # By how many episodes the books were off after the last entry.
+    off_by: int = 0
 
     def note(self, episode_ids: Sequence[str]) -> None:
         """The entry after `version` concerns these episodes."""
@@ -51,8 +55,12 @@ class Desk:
 class Scheduler:
     """All runs of a store."""
 
-    def __init__(self, journal: Journal, publisher: Publisher, clock: Clock, writer: str) -> None:
+    def __init__(
+        self, journal: Journal, publisher: Publisher, clock: Clock, writer: str, fleet_episodes: int = 0
+    ) -> None:
         self._journal, self._publisher, self._clock = journal, publisher, clock
+        # Episodes that the whole fleet may have in flight; 0 = each run has its own bound only.
+        self._fleet_episodes = fleet_episodes
         # Unlike any other process's: by it a replica knows its own entries.
         self._writer = writer
         self._desks: dict[str, Desk] = {}
@@ -65,6 +73,8 @@ class Scheduler:
         async with self._lock:
             for run_id in await self._journal.run_ids():
                 await self._current(run_id)
+            with suppress(Conflict):  # a replica that starts at the same time says the same
+                await self._journal.commit(_merged(await self._share_fleet()))
         self.moved.set()
 
     async def take(self, inputs: Sequence[tuple[str, Input]]) -> list[Write]:
@@ -77,8 +87,32 @@ class Scheduler:
             for run_id, own in by_run.items():
                 await self._current(run_id)
                 writes += await self._advance(run_id, own)
+            if self._fleet_episodes:
+                writes += await self._share_fleet(by_run)
         self.moved.set()
+        return _merged(writes)
+
+    async def _share_fleet(self, advanced: Collection[str] = ()) -> list[Write]:
+        """Tell every active run its share where that has changed; the caller commits what this answers.
+
+        advanced: runs whose newest entries are not committed yet, so that the stream knows less than the desk.
+        """
+        if not self._shares_to_tell():
+            return []
+        for run_id in set(self._desks).union(await self._journal.run_ids()).difference(advanced):
+            await self._current(run_id)
+        now_s = self._clock.now().timestamp()
+        writes: list[Write] = []
+        for run_id, share in self._shares_to_tell().items():
+            get_logger().info("fleet.shared", run_id=run_id, episodes=share)
+            writes += await self._advance(run_id, [Input(now_s, FleetShared(share), occurred_at_s=now_s)])
         return writes
+
+    def _shares_to_tell(self) -> dict[str, int]:
+        states = {run_id: desk.state for run_id, desk in self._desks.items() if desk.state.active}
+        claims = {run_id: claim for run_id, state in sorted(states.items()) if (claim := claim_of(state)) is not None}
+        shares = fleet_shares(claims, self._fleet_episodes) if self._fleet_episodes else dict.fromkeys(claims, 0)
+        return {run_id: share for run_id, share in shares.items() if share != states[run_id].fleet_episodes}
 
     async def tick(self) -> None:
         """Tell each run whose deadline is due what time it is."""
@@ -155,7 +189,15 @@ class Scheduler:
             self._note_fact(run_id, desk, entry.taken)
             for decision in fold(desk.state, entry.taken, entry.decisions):
                 desk.note(touched_by_decision(desk.state, decision))
-            desk.close(entry)
+            self._close(run_id, desk, entry)
+
+    def _close(self, run_id: str, desk: Desk, entry: Entry) -> None:
+        desk.close(entry)
+        off_by = desk.state.books_off_by
+        if off_by and not desk.off_by:
+            # A defect, not an input's fault: the run goes on, and whoever reads the log or the ledger knows.
+            get_logger().error("ledger.unbalanced", run_id=run_id, version=desk.version, episodes=off_by)
+        desk.off_by = off_by
 
     def _note_fact(self, run_id: str, desk: Desk, taken: Input) -> None:
         touched = touched_by_fact(desk.state, taken.fact)
@@ -180,7 +222,7 @@ class Scheduler:
                     decisions.append(decision)
                     self._log(run_id, desk.state, decision)
                 entries.append(Entry(taken, tuple(decisions), self._writer))
-                desk.close(entries[-1])
+                self._close(run_id, desk, entries[-1])
         except ValueError as error:
             del self._desks[run_id]
             raise Permanent(f"run {run_id}: {error}") from error
@@ -206,6 +248,15 @@ class Scheduler:
         get_logger().info("batch.assembled", run_id=run_id, batch=decision.batch, **shares)
         if max(expected, measured) > WARN_SHARE:
             get_logger().warning("window.stalls", run_id=run_id, window_items=state.window_items, **shares)
+
+
+def _merged(writes: Sequence[Write]) -> list[Write]:
+    """One write a stream, in order; a stream's events share the cause of its first ones."""
+    merged: dict[str, Write] = {}
+    for write in writes:
+        first = merged.get(write.stream)
+        merged[write.stream] = write if first is None else replace(first, messages=(*first.messages, *write.messages))
+    return list(merged.values())
 
 
 def _is_due(state: State, now_s: float) -> bool:

@@ -27,10 +27,12 @@ SERVICE = "scheduler"
 EVENT_MODULES = (gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2)
 
 
-def build_scheduler(store: EventStore, blobs: Blobs, catalogue: Catalogue, clock: Clock) -> Scheduler:
+def build_scheduler(
+    store: EventStore, blobs: Blobs, catalogue: Catalogue, clock: Clock, fleet_episodes: int = 0
+) -> Scheduler:
     """The use cases on their adapters; every call makes another replica."""
     publisher = EventPublisher(blobs, catalogue, store)
-    return Scheduler(StoredJournal(store), publisher, clock, RandomIds(clock).new("scheduler"))
+    return Scheduler(StoredJournal(store), publisher, clock, RandomIds(clock).new("scheduler"), fleet_episodes)
 
 
 async def build(settings: Settings) -> Sequence[Part]:
@@ -39,7 +41,7 @@ async def build(settings: Settings) -> Sequence[Part]:
     catalogue = Catalogue.from_modules(EVENT_MODULES)
     store = EventStore.open(settings.store_url, catalogue, clock, durability=settings.durability)
     blobs = Blobs.open(settings.blob_url, durability=settings.durability)
-    scheduler = build_scheduler(store, blobs, catalogue, clock)
+    scheduler = build_scheduler(store, blobs, catalogue, clock, settings.fleet_episodes)
     await scheduler.load()
     brokers = BrokerSettings(settings.kafka_url, settings.kafka_replication)
     consumer = Consumer(scheduler, BlobReports(blobs), clock)

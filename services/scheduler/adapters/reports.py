@@ -28,6 +28,8 @@ class BlobReports:
                 mean_advantage=episode.mean_advantage,
                 trained_tokens=episode.trained_tokens,
                 total_reward=episode.total_reward,
+                loss_weight=episode.loss_weight,
+                masked_tokens=episode.masked_tokens,
             )
             for episode in parsed.episodes
         )

@@ -15,6 +15,7 @@ from services.scheduler.domain.decisions import (
 from services.scheduler.domain.members import Item, Member
 from services.scheduler.domain.settling import end_member, settle_member, tidy
 from services.scheduler.domain.state import Passed, Plan, State
+from services.scheduler.domain.tally import TAKEN
 
 
 def apply_decision(state: State, decision: Decision) -> None:
@@ -55,6 +56,7 @@ def _admit_item(state: State, plan: Plan, decision: AdmitItem) -> None:
     plan.mix.took(item.domain, state.waiting_domains())
     del state.waiting[item.domain][item.group_id]
     item.position, item.admitted_at_s = decision.position, state.now_s
+    item.entered_at = state.tally.consumed_items
     state.queue[decision.position] = item
     state.tail = decision.position + 1
     state.in_flight += 1
@@ -84,10 +86,12 @@ def _revoke(state: State, episode_id: str, reason: str) -> None:
 
 
 def _take(state: State, plan: Plan, decision: TakeItem) -> None:
-    item = _leave_queue(state, plan, decision.position, dropped=False)
+    item = _leave_queue(state, plan, decision.position, "")
     item.distance = decision.distance
     state.filling.append(item)
-    state.tally.take(decision.distance, [decision.batch - 1 - m.first_policy_step for m in item.eligible])
+    eligible = item.eligible
+    staleness_steps = [decision.batch - 1 - member.first_policy_step for member in eligible]
+    state.tally.take(decision.distance, staleness_steps, sum(member.partial for member in eligible))
     for member in item.members:
         if member.why_not:
             settle_member(state, member, member.why_not)
@@ -98,7 +102,7 @@ def _drop(state: State, plan: Plan, decision: DropItem) -> None:
         state.to_drop.popleft()
     state.batch_events += 1
     if decision.position is not None and decision.position in state.queue:
-        item = _leave_queue(state, plan, decision.position, dropped=True)
+        item = _leave_queue(state, plan, decision.position, decision.reason)
     else:
         item = state.item_of(decision.group_id)
         if state.items.pop(item.group_id, None) is None:
@@ -109,7 +113,7 @@ def _drop(state: State, plan: Plan, decision: DropItem) -> None:
         settle_member(state, member, member.ended_by or decision.reason)
 
 
-def _leave_queue(state: State, plan: Plan, position: int, *, dropped: bool) -> Item:
+def _leave_queue(state: State, plan: Plan, position: int, dropped_for: str) -> Item:
     """Consume a position: the head moves on only from the head, and then over everything consumed behind it."""
     item = state.queue.pop(position)
     del state.items[item.group_id]
@@ -118,9 +122,10 @@ def _leave_queue(state: State, plan: Plan, position: int, *, dropped: bool) -> I
         state.doomed -= bool(item.doom)
     else:
         state.in_flight -= 1
+    state.tally.left(item.entered_at)
     if not state.ended:
-        state.tally.consume(item.domain)
-    state.passed[position] = Passed(item.group_id, item.domain, len(item.members), dropped)
+        state.tally.consume(item.domain, dropped_for or TAKEN)
+    state.passed[position] = Passed(item.group_id, item.domain, len(item.members), bool(dropped_for))
     while state.head in state.passed:
         del state.passed[state.head]
         state.head += 1

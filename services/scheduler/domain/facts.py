@@ -62,6 +62,9 @@ class Sealed:
     trajectory: bytes
     sampled_tokens: int
     first_policy_step: int
+    turn_count: int = 0
+    branch_count: int = 0
+    last_policy_step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class ScoringFailed:
 
 @dataclass(frozen=True, slots=True)
 class TrainedEpisode:
-    """What a step did with an episode."""
+    """What a step did with an episode; `loss_weight` is its share of the step's loss."""
 
     episode_id: str
     trained: bool
@@ -118,6 +121,8 @@ class TrainedEpisode:
     mean_advantage: float
     trained_tokens: int
     total_reward: float
+    loss_weight: float = 0.0
+    masked_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

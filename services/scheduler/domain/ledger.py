@@ -61,6 +61,13 @@ def touched_by_decision(state: State, decision: Decision) -> list[str]:
             return _ids([state.item_of(group_id)])
 
 
+def _sealed(fact: facts.Sealed) -> str:
+    turns = f"{fact.turn_count} turns in {fact.branch_count} branches, " if fact.turn_count else ""
+    last = max(fact.first_policy_step, fact.last_policy_step)
+    policies = f"policies {fact.first_policy_step} to {last}" if last > fact.first_policy_step else f"policy {last}"
+    return f"sealed: {turns}{fact.sampled_tokens} sampled tokens of {policies}"
+
+
 def _ids(items: Iterable[Item]) -> list[str]:
     return [member.episode_id for item in items for member in item.members]
 
@@ -81,6 +88,8 @@ class Story:
         text = self._fact(taken.fact)
         if text:
             self.lines.append(Line(taken.occurred_at_s or taken.taken_at_s, taken.event_id, text))
+        if isinstance(taken.fact, facts.Submitted) and text:
+            self.lines.append(Line(taken.taken_at_s, "", self._queued(taken.fact)))
         for decision in decisions:
             text = self._decision(decision)
             if text:
@@ -117,12 +126,17 @@ class Story:
             case _:
                 return ""
 
+    def _queued(self, fact: facts.Submitted) -> str:
+        if fact.pinned_step is not None:
+            return f"queued: evaluation, until policy {fact.pinned_step} is the newest"
+        return f"queued: until group {self._group_id} is complete and has its turn"
+
     def _progress(self, fact: facts.Fact) -> str:
         member = self._member or Member(facts.Submitted(self._episode_id, "", ""), "")
         match fact:
-            case facts.Sealed(_, _, sampled_tokens, first_policy_step):
+            case facts.Sealed():
                 member.sealed = fact
-                return f"sealed: {sampled_tokens} sampled tokens, oldest of policy {first_policy_step}"
+                return _sealed(fact)
             case facts.Finished(_, _, agent_wall_s):
                 member.finished = fact
                 return f"finished: {agent_wall_s:.2f} s of agent time"
@@ -150,9 +164,10 @@ class Story:
         self.verdict = "trained" if report.trained else "dropped"
         if not report.trained:
             return f"step {step} did not train it: {report.why_not}"
+        masked = f" ({report.masked_tokens} masked: too old)" if report.masked_tokens else ""
         return (
-            f"step {step} trained {report.trained_tokens} tokens of it: reward {report.total_reward:g},"
-            f" mean advantage {report.mean_advantage:+.4g}"
+            f"step {step} trained {report.trained_tokens} tokens of it{masked}: reward {report.total_reward:g},"
+            f" mean advantage {report.mean_advantage:+.4g}, weight {report.loss_weight:.4g} of the step"
         )
 
     def _decision(self, decision: Decision) -> str:

@@ -47,6 +47,11 @@ class Member:
         return "" if self.sealed is not None and self.sealed.sampled_tokens > 0 else NO_TOKENS
 
     @property
+    def partial(self) -> bool:
+        """Its tokens come from more than one policy: it went on across an update of the weights."""
+        return self.sealed is not None and self.sealed.last_policy_step > self.sealed.first_policy_step
+
+    @property
     def first_policy_step(self) -> int:
         """The oldest policy that sampled a token of it; 0 when it is not sealed."""
         return self.sealed.first_policy_step if self.sealed else 0
@@ -67,6 +72,8 @@ class Item:
     position: int | None = None
     admitted_at_s: float = 0.0
     distance: int = 0
+    # How many items had left the queue when this one entered it.
+    entered_at: int = 0
     finished: bool = False
     doom: str = ""
 

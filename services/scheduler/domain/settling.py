@@ -46,6 +46,7 @@ def _finish_item(state: State, item: Item, position: int, doom: str) -> None:
 
 def _settle_evaluation(state: State, member: Member, pinned_step: int) -> None:
     del state.evaluations[member.episode_id]
+    state.tally.evaluated(member.ended_by)
     if member.admitted:
         state.evaluations_in_flight -= 1
         return

@@ -121,6 +121,19 @@ class State:
         return [name for name, items in self.waiting.items() if items]
 
     @property
+    def books_off_by(self) -> int:
+        """Submitted less trained, dropped and in flight, which is always 0; the same for evaluation episodes."""
+        tally = self.tally
+        training = tally.submitted - tally.trained - tally.dropped_total - len(self.members)
+        evaluation = tally.evaluations - sum(tally.evaluations_ended.values()) - len(self.evaluations)
+        return training or evaluation
+
+    @property
+    def active(self) -> bool:
+        """The run uses the fleet, or may: it is open, or evaluation of it is under way."""
+        return self.plan is not None and not self.removed and (not self.ended or bool(self.evaluations))
+
+    @property
     def next_batch(self) -> int:
         """Number of the batch being filled."""
         return self.handed + 1

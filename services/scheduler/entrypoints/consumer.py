@@ -136,7 +136,15 @@ def _episode_fact(message: Message) -> facts.Fact | None:
             return facts.Cancelled(message.episode_id, message.reason)
         case gateway_pb2.TrajectorySealed():
             trajectory = message.trajectory.SerializeToString(deterministic=True)
-            return facts.Sealed(message.episode_id, trajectory, message.sampled_tokens, message.first_policy_step)
+            return facts.Sealed(
+                message.episode_id,
+                trajectory,
+                message.sampled_tokens,
+                message.first_policy_step,
+                turn_count=message.turn_count,
+                branch_count=message.branch_count,
+                last_policy_step=message.last_policy_step,
+            )
         case rollout_pb2.EpisodeStarted():
             return facts.Started(message.episode_id)
         case rollout_pb2.EpisodeFinished():

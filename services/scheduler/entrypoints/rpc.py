@@ -7,6 +7,7 @@ from forgerl.scheduler.v1 import scheduler_service_pb2 as pb
 from forgerl.scheduler.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer
 
 from services.scheduler.application import Scheduler
+from services.scheduler.domain.books import DomainBook, balanced, domain_books, in_flight_by_stage
 from services.scheduler.domain.capacity import capacity
 from services.scheduler.domain.state import State
 
@@ -26,6 +27,7 @@ class SchedulerRpc(SchedulerServiceServicer):
             wanted_items=sum(found.wanted.values()),
             wanted_by_domain=found.wanted,
             target_by_domain=found.target,
+            fleet_episodes=state.fleet_episodes,
         )
 
     async def GetWindow(self, request: pb.GetWindowRequest, context: Any) -> pb.WindowState:
@@ -79,6 +81,18 @@ def window(state: State) -> pb.WindowState:
     return view
 
 
+def _domain(book: DomainBook) -> pb.DomainLedger:
+    return pb.DomainLedger(
+        wanted_share=book.wanted_share,
+        submitted_groups=book.submitted_groups,
+        submitted_share=book.submitted_share,
+        consumed_items=book.consumed_items,
+        consumed_share=book.consumed_share,
+        taken_items=book.taken_items,
+        dropped_items=book.dropped_items,
+    )
+
+
 def ledger(state: State) -> pb.RunLedger:
     """Totals of the run; what is in flight is counted by itself, not as a difference."""
     tally = state.tally
@@ -87,12 +101,22 @@ def ledger(state: State) -> pb.RunLedger:
         trained=tally.trained,
         dropped=tally.dropped,
         in_flight=len(state.members),
+        in_flight_by_stage=in_flight_by_stage(state),
+        balanced=balanced(state),
         evaluations=tally.evaluations,
+        evaluations_ended=tally.evaluations_ended,
+        evaluations_in_flight=len(state.evaluations),
         batches=state.handed,
         out_of_order_max=tally.distance_max,
         out_of_order_mean=tally.distance_mean,
         staleness_mean=tally.staleness_mean,
         staleness_max=tally.staleness_max,
+        lag_items_max=tally.lag_max,
+        lag_items_mean=tally.lag_mean,
+        partial_episodes=tally.partial_episodes,
+        window_items=state.window_items,
+        fleet_episodes=state.fleet_episodes,
+        domains={name: _domain(book) for name, book in domain_books(state).items()},
         wanted_mix=state.plan.config.shares if state.plan else {},
         achieved_mix=tally.achieved_mix(),
         measured_stall_share=state.stalls.measured_share,

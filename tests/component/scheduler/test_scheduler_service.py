@@ -232,6 +232,7 @@ async def test_why_an_episode_was_trained(bench: Bench) -> None:
     assert (why.run_id, why.verdict) == ("r", "trained")
     assert [(line.event_id, line.fact.partition(":")[0]) for line in why.lines] == [
         ("gateway.episode/g.0@1", "submitted"),
+        ("scheduler.queue/r@3", "queued"),
         ("scheduler.queue/r@4", "admitted"),
         ("reward.score/g.0@1", "scored"),
         ("gateway.episode/g.0@2", "sealed"),

@@ -27,18 +27,19 @@ def test_trained_with_advantage_and_tokens() -> None:
     rig = two_members()
     rig.feed(facts.Started("g.0"))
     rig.finish_group("g", 1.0, 0.0)
-    report = facts.TrainedEpisode("g.0", True, "", 0.5, 12, 1.0)
+    report = facts.TrainedEpisode("g.0", True, "", 0.5, 12, 1.0, loss_weight=0.375, masked_tokens=3)
     rig.feed(facts.StepDone(1, (report,)))
     assert texts(rig, "g.0") == [
         "submitted: domain a, group g",
+        "queued: until group g is complete and has its turn",
         "admitted: group g has position 0",
         "started",
         "finished: 1.50 s of agent time",
-        "sealed: 5 sampled tokens, oldest of policy 0",
+        "sealed: 5 sampled tokens of policy 0",
         "scored: performance 1, solved",
         "taken from position 0, 0 behind the head, into batch 1",
         "handed to the trainer in batch 1",
-        "step 1 trained 12 tokens of it: reward 1, mean advantage +0.5",
+        "step 1 trained 12 tokens of it (3 masked: too old): reward 1, mean advantage +0.5, weight 0.375 of the step",
     ]
     assert story(rig, "g.0").verdict == "trained"
 
@@ -47,7 +48,7 @@ def test_each_line_names_its_source() -> None:
     rig = two_members()
     rig.finish("g.0")
     lines = story(rig, "g.0").lines
-    assert [line.event_id for line in lines][:3] == ["test.stream/x@3", "", "test.stream/x@5"]
+    assert [line.event_id for line in lines][:3] == ["test.stream/x@3", "", ""]
 
 
 def test_in_flight_until_the_step_is_done() -> None:
@@ -83,7 +84,7 @@ def test_what_comes_after_the_deadline_is_recorded() -> None:
     rig = two_members()
     rig.wait(60)
     rig.finish("g.0")
-    assert texts(rig, "g.0")[2:5] == [
+    assert texts(rig, "g.0")[3:6] == [
         "revoked: deadline",
         "dropped with its group at position 0: deadline",
         "finished: 1.50 s of agent time",
@@ -96,7 +97,11 @@ def test_evaluation() -> None:
     rig.feed(facts.Submitted("v", "", "a", pinned_step=0))
     assert story(rig, "v").verdict == "in_flight"
     rig.finish("v")
-    assert texts(rig, "v")[:2] == ["submitted: domain a, evaluation of policy 0", "admitted: evaluation"]
+    assert texts(rig, "v")[:3] == [
+        "submitted: domain a, evaluation of policy 0",
+        "queued: evaluation, until policy 0 is the newest",
+        "admitted: evaluation",
+    ]
     assert story(rig, "v").verdict == "evaluated"
 
 
@@ -106,3 +111,14 @@ def test_refused_step() -> None:
     rig.feed(facts.StepFailed(1, "mismatch 0.4"))
     assert texts(rig, "g.0")[-1] == "training of batch 1 was refused: mismatch 0.4"
     assert story(rig, "g.0").verdict == "dropped"
+
+
+def test_turns_and_policies_of_a_partial_rollout() -> None:
+    rig = two_members()
+    rig.feed(facts.Sealed("g.0", b"", 40, 0, turn_count=3, branch_count=2, last_policy_step=2))
+    assert texts(rig, "g.0")[-1] == "sealed: 3 turns in 2 branches, 40 sampled tokens of policies 0 to 2"
+    rig.feed(facts.Finished("g.0", 1, 1.0))
+    rig.feed(facts.Scored("g.0", 1.0, "solved", b""))
+    rig.finish("g.1", 0.0)
+    assert (rig.state.tally.taken_items, rig.state.tally.partial_episodes) == (1, 1)
+    assert rig.state.tally.staleness_max == 0, "batch 1 is trained from policy 0, its oldest token's"

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n forgerl/scheduler/v1/queue.proto\x12\x14\x66orgerl.scheduler.v1\"\xd4\x08\n\rQueueAdvanced\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x15\n\roccurred_at_s\x18\x02 \x01(\x01\x12\x12\n\ntaken_at_s\x18\x03 \x01(\x01\x12\x0e\n\x06writer\x18\x04 \x01(\t\x12\x39\n\nrun_opened\x18\n \x01(\x0b\x32#.forgerl.scheduler.v1.RunOpenedFactH\x00\x12\x37\n\trun_ended\x18\x0b \x01(\x0b\x32\".forgerl.scheduler.v1.RunEndedFactH\x00\x12=\n\x0crun_reopened\x18\x0c \x01(\x0b\x32%.forgerl.scheduler.v1.RunReopenedFactH\x00\x12;\n\x0brun_removed\x18\r \x01(\x0b\x32$.forgerl.scheduler.v1.RunRemovedFactH\x00\x12\x38\n\tsubmitted\x18\x0e \x01(\x0b\x32#.forgerl.scheduler.v1.SubmittedFactH\x00\x12\x38\n\tcancelled\x18\x0f \x01(\x0b\x32#.forgerl.scheduler.v1.CancelledFactH\x00\x12\x32\n\x06sealed\x18\x10 \x01(\x0b\x32 .forgerl.scheduler.v1.SealedFactH\x00\x12\x34\n\x07started\x18\x11 \x01(\x0b\x32!.forgerl.scheduler.v1.StartedFactH\x00\x12\x36\n\x08\x66inished\x18\x12 \x01(\x0b\x32\".forgerl.scheduler.v1.FinishedFactH\x00\x12\x32\n\x06\x66\x61iled\x18\x13 \x01(\x0b\x32 .forgerl.scheduler.v1.FailedFactH\x00\x12\x32\n\x06scored\x18\x14 \x01(\x0b\x32 .forgerl.scheduler.v1.ScoredFactH\x00\x12\x41\n\x0escoring_failed\x18\x15 \x01(\x0b\x32\'.forgerl.scheduler.v1.ScoringFailedFactH\x00\x12\x37\n\tstep_done\x18\x16 \x01(\x0b\x32\".forgerl.scheduler.v1.StepDoneFactH\x00\x12;\n\x0bstep_failed\x18\x17 \x01(\x0b\x32$.forgerl.scheduler.v1.StepFailedFactH\x00\x12\x32\n\x06policy\x18\x18 \x01(\x0b\x32 .forgerl.scheduler.v1.PolicyFactH\x00\x12.\n\x04tick\x18\x19 \x01(\x0b\x32\x1e.forgerl.scheduler.v1.TickFactH\x00\x12\x30\n\x05\x66leet\x18\x1a \x01(\x0b\x32\x1f.forgerl.scheduler.v1.FleetFactH\x00\x12\x31\n\tdecisions\x18\x1e \x03(\x0b\x32\x1e.forgerl.scheduler.v1.DecisionB\x06\n\x04\x66\x61\x63t\"\xac\x03\n\rRunOpenedFact\x12\x33\n\x07\x64omains\x18\x01 \x03(\x0b\x32\".forgerl.scheduler.v1.DomainWeight\x12\x12\n\ngroup_size\x18\x02 \x01(\r\x12\x17\n\x0fitems_per_batch\x18\x03 \x01(\r\x12\x13\n\x0bqueue_items\x18\x04 \x01(\r\x12\x14\n\x0cwindow_items\x18\x05 \x01(\r\x12\x17\n\x0fin_flight_items\x18\x06 \x01(\r\x12\x17\n\x0flookahead_steps\x18\x07 \x01(\r\x12\x12\n\ndeadline_s\x18\x08 \x01(\x01\x12\x1b\n\x13max_staleness_steps\x18\t \x01(\r\x12\x19\n\x11min_reward_spread\x18\n \x01(\x01\x12\x11\n\tend_steps\x18\x0b \x01(\r\x12\x11\n\tselection\x18\x0c \x01(\t\x12\x0c\n\x04mode\x18\r \x01(\t\x12\x1c\n\x14version_window_steps\x18\x0e \x01(\r\x12\x13\n\x0bwindow_auto\x18\x0f \x01(\x08\x12\x13\n\x0b\x64rift_bound\x18\x10 \x01(\x01\x12\x14\n\x0c\x66leet_weight\x18\x11 \x01(\x01\",\n\x0c\x44omainWeight\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\"\x1e\n\x0cRunEndedFact\x12\x0e\n\x06reason\x18\x01 \x01(\t\"$\n\x0fRunReopenedFact\x12\x11\n\tend_steps\x18\x01 \x01(\r\"\x10\n\x0eRunRemovedFact\"\x9c\x01\n\rSubmittedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\x18\n\x0bpinned_step\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0e\x63orrelation_id\x18\x05 \x01(\t\x12\x13\n\x0btraceparent\x18\x06 \x01(\tB\x0e\n\x0c_pinned_step\"3\n\rCancelledFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"g\n\nSealedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x12\n\ntrajectory\x18\x02 \x01(\x0c\x12\x16\n\x0esampled_tokens\x18\x03 \x01(\x04\x12\x19\n\x11\x66irst_policy_step\x18\x04 \x01(\r\"!\n\x0bStartedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"I\n\x0c\x46inishedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\r\x12\x14\n\x0c\x61gent_wall_s\x18\x03 \x01(\x01\"T\n\nFailedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\r\x12\x11\n\tcancelled\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"[\n\nScoredFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x13\n\x0bperformance\x18\x02 \x01(\x01\x12\x15\n\rfailure_class\x18\x03 \x01(\t\x12\r\n\x05score\x18\x04 \x01(\x0c\"7\n\x11ScoringFailedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"T\n\x0cStepDoneFact\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x36\n\x08\x65pisodes\x18\x02 \x03(\x0b\x32$.forgerl.scheduler.v1.TrainedEpisode\"\x8c\x01\n\x0eTrainedEpisode\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07trained\x18\x02 \x01(\x08\x12\x0f\n\x07why_not\x18\x03 \x01(\t\x12\x16\n\x0emean_advantage\x18\x04 \x01(\x01\x12\x16\n\x0etrained_tokens\x18\x05 \x01(\r\x12\x14\n\x0ctotal_reward\x18\x06 \x01(\x01\".\n\x0eStepFailedFact\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"\x1a\n\nPolicyFact\x12\x0c\n\x04step\x18\x01 \x01(\r\"\n\n\x08TickFact\"\x1d\n\tFleetFact\x12\x10\n\x08\x65pisodes\x18\x01 \x01(\r\"\xbb\x03\n\x08\x44\x65\x63ision\x12;\n\ritem_admitted\x18\x01 \x01(\x0b\x32\".forgerl.scheduler.v1.ItemAdmittedH\x00\x12G\n\x13\x65valuation_admitted\x18\x02 \x01(\x0b\x32(.forgerl.scheduler.v1.EvaluationAdmittedH\x00\x12=\n\x0emember_revoked\x18\x03 \x01(\x0b\x32#.forgerl.scheduler.v1.MemberRevokedH\x00\x12\x35\n\nitem_taken\x18\x04 \x01(\x0b\x32\x1f.forgerl.scheduler.v1.ItemTakenH\x00\x12\x39\n\x0citem_dropped\x18\x05 \x01(\x0b\x32!.forgerl.scheduler.v1.ItemDroppedH\x00\x12\x39\n\x0c\x62\x61tch_closed\x18\x06 \x01(\x0b\x32!.forgerl.scheduler.v1.BatchClosedH\x00\x12\x35\n\nwindow_set\x18\x07 \x01(\x0b\x32\x1f.forgerl.scheduler.v1.WindowSetH\x00\x42\x06\n\x04kind\"I\n\x0cItemAdmitted\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x15\n\rdeadline_at_s\x18\x03 \x01(\x01\"?\n\x12\x45valuationAdmitted\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x15\n\rdeadline_at_s\x18\x02 \x01(\x01\"3\n\rMemberRevoked\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"P\n\tItemTaken\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x03 \x01(\x04\x12\x10\n\x08\x64istance\x18\x04 \x01(\r\"S\n\x0bItemDropped\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x15\n\x08position\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x0b\n\t_position\"!\n\tWindowSet\x12\x14\n\x0cwindow_items\x18\x01 \x01(\r\"\x1c\n\x0b\x42\x61tchClosed\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n forgerl/scheduler/v1/queue.proto\x12\x14\x66orgerl.scheduler.v1\"\xd4\x08\n\rQueueAdvanced\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x15\n\roccurred_at_s\x18\x02 \x01(\x01\x12\x12\n\ntaken_at_s\x18\x03 \x01(\x01\x12\x0e\n\x06writer\x18\x04 \x01(\t\x12\x39\n\nrun_opened\x18\n \x01(\x0b\x32#.forgerl.scheduler.v1.RunOpenedFactH\x00\x12\x37\n\trun_ended\x18\x0b \x01(\x0b\x32\".forgerl.scheduler.v1.RunEndedFactH\x00\x12=\n\x0crun_reopened\x18\x0c \x01(\x0b\x32%.forgerl.scheduler.v1.RunReopenedFactH\x00\x12;\n\x0brun_removed\x18\r \x01(\x0b\x32$.forgerl.scheduler.v1.RunRemovedFactH\x00\x12\x38\n\tsubmitted\x18\x0e \x01(\x0b\x32#.forgerl.scheduler.v1.SubmittedFactH\x00\x12\x38\n\tcancelled\x18\x0f \x01(\x0b\x32#.forgerl.scheduler.v1.CancelledFactH\x00\x12\x32\n\x06sealed\x18\x10 \x01(\x0b\x32 .forgerl.scheduler.v1.SealedFactH\x00\x12\x34\n\x07started\x18\x11 \x01(\x0b\x32!.forgerl.scheduler.v1.StartedFactH\x00\x12\x36\n\x08\x66inished\x18\x12 \x01(\x0b\x32\".forgerl.scheduler.v1.FinishedFactH\x00\x12\x32\n\x06\x66\x61iled\x18\x13 \x01(\x0b\x32 .forgerl.scheduler.v1.FailedFactH\x00\x12\x32\n\x06scored\x18\x14 \x01(\x0b\x32 .forgerl.scheduler.v1.ScoredFactH\x00\x12\x41\n\x0escoring_failed\x18\x15 \x01(\x0b\x32\'.forgerl.scheduler.v1.ScoringFailedFactH\x00\x12\x37\n\tstep_done\x18\x16 \x01(\x0b\x32\".forgerl.scheduler.v1.StepDoneFactH\x00\x12;\n\x0bstep_failed\x18\x17 \x01(\x0b\x32$.forgerl.scheduler.v1.StepFailedFactH\x00\x12\x32\n\x06policy\x18\x18 \x01(\x0b\x32 .forgerl.scheduler.v1.PolicyFactH\x00\x12.\n\x04tick\x18\x19 \x01(\x0b\x32\x1e.forgerl.scheduler.v1.TickFactH\x00\x12\x30\n\x05\x66leet\x18\x1a \x01(\x0b\x32\x1f.forgerl.scheduler.v1.FleetFactH\x00\x12\x31\n\tdecisions\x18\x1e \x03(\x0b\x32\x1e.forgerl.scheduler.v1.DecisionB\x06\n\x04\x66\x61\x63t\"\xac\x03\n\rRunOpenedFact\x12\x33\n\x07\x64omains\x18\x01 \x03(\x0b\x32\".forgerl.scheduler.v1.DomainWeight\x12\x12\n\ngroup_size\x18\x02 \x01(\r\x12\x17\n\x0fitems_per_batch\x18\x03 \x01(\r\x12\x13\n\x0bqueue_items\x18\x04 \x01(\r\x12\x14\n\x0cwindow_items\x18\x05 \x01(\r\x12\x17\n\x0fin_flight_items\x18\x06 \x01(\r\x12\x17\n\x0flookahead_steps\x18\x07 \x01(\r\x12\x12\n\ndeadline_s\x18\x08 \x01(\x01\x12\x1b\n\x13max_staleness_steps\x18\t \x01(\r\x12\x19\n\x11min_reward_spread\x18\n \x01(\x01\x12\x11\n\tend_steps\x18\x0b \x01(\r\x12\x11\n\tselection\x18\x0c \x01(\t\x12\x0c\n\x04mode\x18\r \x01(\t\x12\x1c\n\x14version_window_steps\x18\x0e \x01(\r\x12\x13\n\x0bwindow_auto\x18\x0f \x01(\x08\x12\x13\n\x0b\x64rift_bound\x18\x10 \x01(\x01\x12\x14\n\x0c\x66leet_weight\x18\x11 \x01(\x01\",\n\x0c\x44omainWeight\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\"\x1e\n\x0cRunEndedFact\x12\x0e\n\x06reason\x18\x01 \x01(\t\"$\n\x0fRunReopenedFact\x12\x11\n\tend_steps\x18\x01 \x01(\r\"\x10\n\x0eRunRemovedFact\"\x9c\x01\n\rSubmittedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\x18\n\x0bpinned_step\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0e\x63orrelation_id\x18\x05 \x01(\t\x12\x13\n\x0btraceparent\x18\x06 \x01(\tB\x0e\n\x0c_pinned_step\"3\n\rCancelledFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xab\x01\n\nSealedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x12\n\ntrajectory\x18\x02 \x01(\x0c\x12\x16\n\x0esampled_tokens\x18\x03 \x01(\x04\x12\x19\n\x11\x66irst_policy_step\x18\x04 \x01(\r\x12\x12\n\nturn_count\x18\x05 \x01(\r\x12\x14\n\x0c\x62ranch_count\x18\x06 \x01(\r\x12\x18\n\x10last_policy_step\x18\x07 \x01(\r\"!\n\x0bStartedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"I\n\x0c\x46inishedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\r\x12\x14\n\x0c\x61gent_wall_s\x18\x03 \x01(\x01\"T\n\nFailedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\r\x12\x11\n\tcancelled\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"[\n\nScoredFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x13\n\x0bperformance\x18\x02 \x01(\x01\x12\x15\n\rfailure_class\x18\x03 \x01(\t\x12\r\n\x05score\x18\x04 \x01(\x0c\"7\n\x11ScoringFailedFact\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"T\n\x0cStepDoneFact\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x36\n\x08\x65pisodes\x18\x02 \x03(\x0b\x32$.forgerl.scheduler.v1.TrainedEpisode\"\xb8\x01\n\x0eTrainedEpisode\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07trained\x18\x02 \x01(\x08\x12\x0f\n\x07why_not\x18\x03 \x01(\t\x12\x16\n\x0emean_advantage\x18\x04 \x01(\x01\x12\x16\n\x0etrained_tokens\x18\x05 \x01(\r\x12\x14\n\x0ctotal_reward\x18\x06 \x01(\x01\x12\x13\n\x0bloss_weight\x18\x07 \x01(\x01\x12\x15\n\rmasked_tokens\x18\x08 \x01(\r\".\n\x0eStepFailedFact\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"\x1a\n\nPolicyFact\x12\x0c\n\x04step\x18\x01 \x01(\r\"\n\n\x08TickFact\"\x1d\n\tFleetFact\x12\x10\n\x08\x65pisodes\x18\x01 \x01(\r\"\xbb\x03\n\x08\x44\x65\x63ision\x12;\n\ritem_admitted\x18\x01 \x01(\x0b\x32\".forgerl.scheduler.v1.ItemAdmittedH\x00\x12G\n\x13\x65valuation_admitted\x18\x02 \x01(\x0b\x32(.forgerl.scheduler.v1.EvaluationAdmittedH\x00\x12=\n\x0emember_revoked\x18\x03 \x01(\x0b\x32#.forgerl.scheduler.v1.MemberRevokedH\x00\x12\x35\n\nitem_taken\x18\x04 \x01(\x0b\x32\x1f.forgerl.scheduler.v1.ItemTakenH\x00\x12\x39\n\x0citem_dropped\x18\x05 \x01(\x0b\x32!.forgerl.scheduler.v1.ItemDroppedH\x00\x12\x39\n\x0c\x62\x61tch_closed\x18\x06 \x01(\x0b\x32!.forgerl.scheduler.v1.BatchClosedH\x00\x12\x35\n\nwindow_set\x18\x07 \x01(\x0b\x32\x1f.forgerl.scheduler.v1.WindowSetH\x00\x42\x06\n\x04kind\"I\n\x0cItemAdmitted\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x15\n\rdeadline_at_s\x18\x03 \x01(\x01\"?\n\x12\x45valuationAdmitted\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x15\n\rdeadline_at_s\x18\x02 \x01(\x01\"3\n\rMemberRevoked\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"P\n\tItemTaken\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x03 \x01(\x04\x12\x10\n\x08\x64istance\x18\x04 \x01(\r\"S\n\x0bItemDropped\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x15\n\x08position\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x0b\n\t_position\"!\n\tWindowSet\x12\x14\n\x0cwindow_items\x18\x01 \x01(\r\"\x1c\n\x0b\x42\x61tchClosed\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,44 +47,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITTEDFACT']._serialized_end=1891
   _globals['_CANCELLEDFACT']._serialized_start=1893
   _globals['_CANCELLEDFACT']._serialized_end=1944
-  _globals['_SEALEDFACT']._serialized_start=1946
-  _globals['_SEALEDFACT']._serialized_end=2049
-  _globals['_STARTEDFACT']._serialized_start=2051
-  _globals['_STARTEDFACT']._serialized_end=2084
-  _globals['_FINISHEDFACT']._serialized_start=2086
-  _globals['_FINISHEDFACT']._serialized_end=2159
-  _globals['_FAILEDFACT']._serialized_start=2161
-  _globals['_FAILEDFACT']._serialized_end=2245
-  _globals['_SCOREDFACT']._serialized_start=2247
-  _globals['_SCOREDFACT']._serialized_end=2338
-  _globals['_SCORINGFAILEDFACT']._serialized_start=2340
-  _globals['_SCORINGFAILEDFACT']._serialized_end=2395
-  _globals['_STEPDONEFACT']._serialized_start=2397
-  _globals['_STEPDONEFACT']._serialized_end=2481
-  _globals['_TRAINEDEPISODE']._serialized_start=2484
-  _globals['_TRAINEDEPISODE']._serialized_end=2624
-  _globals['_STEPFAILEDFACT']._serialized_start=2626
-  _globals['_STEPFAILEDFACT']._serialized_end=2672
-  _globals['_POLICYFACT']._serialized_start=2674
-  _globals['_POLICYFACT']._serialized_end=2700
-  _globals['_TICKFACT']._serialized_start=2702
-  _globals['_TICKFACT']._serialized_end=2712
-  _globals['_FLEETFACT']._serialized_start=2714
-  _globals['_FLEETFACT']._serialized_end=2743
-  _globals['_DECISION']._serialized_start=2746
-  _globals['_DECISION']._serialized_end=3189
-  _globals['_ITEMADMITTED']._serialized_start=3191
-  _globals['_ITEMADMITTED']._serialized_end=3264
-  _globals['_EVALUATIONADMITTED']._serialized_start=3266
-  _globals['_EVALUATIONADMITTED']._serialized_end=3329
-  _globals['_MEMBERREVOKED']._serialized_start=3331
-  _globals['_MEMBERREVOKED']._serialized_end=3382
-  _globals['_ITEMTAKEN']._serialized_start=3384
-  _globals['_ITEMTAKEN']._serialized_end=3464
-  _globals['_ITEMDROPPED']._serialized_start=3466
-  _globals['_ITEMDROPPED']._serialized_end=3549
-  _globals['_WINDOWSET']._serialized_start=3551
-  _globals['_WINDOWSET']._serialized_end=3584
-  _globals['_BATCHCLOSED']._serialized_start=3586
-  _globals['_BATCHCLOSED']._serialized_end=3614
+  _globals['_SEALEDFACT']._serialized_start=1947
+  _globals['_SEALEDFACT']._serialized_end=2118
+  _globals['_STARTEDFACT']._serialized_start=2120
+  _globals['_STARTEDFACT']._serialized_end=2153
+  _globals['_FINISHEDFACT']._serialized_start=2155
+  _globals['_FINISHEDFACT']._serialized_end=2228
+  _globals['_FAILEDFACT']._serialized_start=2230
+  _globals['_FAILEDFACT']._serialized_end=2314
+  _globals['_SCOREDFACT']._serialized_start=2316
+  _globals['_SCOREDFACT']._serialized_end=2407
+  _globals['_SCORINGFAILEDFACT']._serialized_start=2409
+  _globals['_SCORINGFAILEDFACT']._serialized_end=2464
+  _globals['_STEPDONEFACT']._serialized_start=2466
+  _globals['_STEPDONEFACT']._serialized_end=2550
+  _globals['_TRAINEDEPISODE']._serialized_start=2553
+  _globals['_TRAINEDEPISODE']._serialized_end=2737
+  _globals['_STEPFAILEDFACT']._serialized_start=2739
+  _globals['_STEPFAILEDFACT']._serialized_end=2785
+  _globals['_POLICYFACT']._serialized_start=2787
+  _globals['_POLICYFACT']._serialized_end=2813
+  _globals['_TICKFACT']._serialized_start=2815
+  _globals['_TICKFACT']._serialized_end=2825
+  _globals['_FLEETFACT']._serialized_start=2827
+  _globals['_FLEETFACT']._serialized_end=2856
+  _globals['_DECISION']._serialized_start=2859
+  _globals['_DECISION']._serialized_end=3302
+  _globals['_ITEMADMITTED']._serialized_start=3304
+  _globals['_ITEMADMITTED']._serialized_end=3377
+  _globals['_EVALUATIONADMITTED']._serialized_start=3379
+  _globals['_EVALUATIONADMITTED']._serialized_end=3442
+  _globals['_MEMBERREVOKED']._serialized_start=3444
+  _globals['_MEMBERREVOKED']._serialized_end=3495
+  _globals['_ITEMTAKEN']._serialized_start=3497
+  _globals['_ITEMTAKEN']._serialized_end=3577
+  _globals['_ITEMDROPPED']._serialized_start=3579
+  _globals['_ITEMDROPPED']._serialized_end=3662
+  _globals['_WINDOWSET']._serialized_start=3664
+  _globals['_WINDOWSET']._serialized_end=3697
+  _globals['_BATCHCLOSED']._serialized_start=3699
+  _globals['_BATCHCLOSED']._serialized_end=3727
 # @@protoc_insertion_point(module_scope)

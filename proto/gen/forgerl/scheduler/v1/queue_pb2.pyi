@@ -141,16 +141,22 @@ class CancelledFact(_message.Message):
     def __init__(self, episode_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SealedFact(_message.Message):
-    __slots__ = ("episode_id", "trajectory", "sampled_tokens", "first_policy_step")
+    __slots__ = ("episode_id", "trajectory", "sampled_tokens", "first_policy_step", "turn_count", "branch_count", "last_policy_step")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
     SAMPLED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FIRST_POLICY_STEP_FIELD_NUMBER: _ClassVar[int]
+    TURN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_POLICY_STEP_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     trajectory: bytes
     sampled_tokens: int
     first_policy_step: int
-    def __init__(self, episode_id: _Optional[str] = ..., trajectory: _Optional[bytes] = ..., sampled_tokens: _Optional[int] = ..., first_policy_step: _Optional[int] = ...) -> None: ...
+    turn_count: int
+    branch_count: int
+    last_policy_step: int
+    def __init__(self, episode_id: _Optional[str] = ..., trajectory: _Optional[bytes] = ..., sampled_tokens: _Optional[int] = ..., first_policy_step: _Optional[int] = ..., turn_count: _Optional[int] = ..., branch_count: _Optional[int] = ..., last_policy_step: _Optional[int] = ...) -> None: ...
 
 class StartedFact(_message.Message):
     __slots__ = ("episode_id",)
@@ -209,20 +215,24 @@ class StepDoneFact(_message.Message):
     def __init__(self, step: _Optional[int] = ..., episodes: _Optional[_Iterable[_Union[TrainedEpisode, _Mapping]]] = ...) -> None: ...
 
 class TrainedEpisode(_message.Message):
-    __slots__ = ("episode_id", "trained", "why_not", "mean_advantage", "trained_tokens", "total_reward")
+    __slots__ = ("episode_id", "trained", "why_not", "mean_advantage", "trained_tokens", "total_reward", "loss_weight", "masked_tokens")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
     WHY_NOT_FIELD_NUMBER: _ClassVar[int]
     MEAN_ADVANTAGE_FIELD_NUMBER: _ClassVar[int]
     TRAINED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_REWARD_FIELD_NUMBER: _ClassVar[int]
+    LOSS_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MASKED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     trained: bool
     why_not: str
     mean_advantage: float
     trained_tokens: int
     total_reward: float
-    def __init__(self, episode_id: _Optional[str] = ..., trained: bool = ..., why_not: _Optional[str] = ..., mean_advantage: _Optional[float] = ..., trained_tokens: _Optional[int] = ..., total_reward: _Optional[float] = ...) -> None: ...
+    loss_weight: float
+    masked_tokens: int
+    def __init__(self, episode_id: _Optional[str] = ..., trained: bool = ..., why_not: _Optional[str] = ..., mean_advantage: _Optional[float] = ..., trained_tokens: _Optional[int] = ..., total_reward: _Optional[float] = ..., loss_weight: _Optional[float] = ..., masked_tokens: _Optional[int] = ...) -> None: ...
 
 class StepFailedFact(_message.Message):
     __slots__ = ("step", "detail")

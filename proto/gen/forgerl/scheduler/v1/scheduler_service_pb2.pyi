@@ -16,7 +16,7 @@ class GetCapacityRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
 
 class Capacity(_message.Message):
-    __slots__ = ("queued_items", "in_flight_items", "wanted_items", "wanted_by_domain", "target_by_domain")
+    __slots__ = ("queued_items", "in_flight_items", "wanted_items", "wanted_by_domain", "target_by_domain", "fleet_episodes")
     class WantedByDomainEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -36,12 +36,14 @@ class Capacity(_message.Message):
     WANTED_ITEMS_FIELD_NUMBER: _ClassVar[int]
     WANTED_BY_DOMAIN_FIELD_NUMBER: _ClassVar[int]
     TARGET_BY_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    FLEET_EPISODES_FIELD_NUMBER: _ClassVar[int]
     queued_items: int
     in_flight_items: int
     wanted_items: int
     wanted_by_domain: _containers.ScalarMap[str, int]
     target_by_domain: _containers.ScalarMap[str, int]
-    def __init__(self, queued_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., wanted_items: _Optional[int] = ..., wanted_by_domain: _Optional[_Mapping[str, int]] = ..., target_by_domain: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    fleet_episodes: int
+    def __init__(self, queued_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., wanted_items: _Optional[int] = ..., wanted_by_domain: _Optional[_Mapping[str, int]] = ..., target_by_domain: _Optional[_Mapping[str, int]] = ..., fleet_episodes: _Optional[int] = ...) -> None: ...
 
 class GetWindowRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -136,7 +138,7 @@ class GetLedgerRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
 
 class RunLedger(_message.Message):
-    __slots__ = ("submitted", "trained", "dropped", "in_flight", "evaluations", "batches", "out_of_order_max", "out_of_order_mean", "staleness_mean", "staleness_max", "wanted_mix", "achieved_mix", "measured_stall_share")
+    __slots__ = ("submitted", "trained", "dropped", "in_flight", "evaluations", "batches", "out_of_order_max", "out_of_order_mean", "staleness_mean", "staleness_max", "wanted_mix", "achieved_mix", "measured_stall_share", "in_flight_by_stage", "balanced", "domains", "evaluations_ended", "evaluations_in_flight", "lag_items_max", "lag_items_mean", "partial_episodes", "window_items", "fleet_episodes")
     class DroppedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +160,27 @@ class RunLedger(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class InFlightByStageEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DomainsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: DomainLedger
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[DomainLedger, _Mapping]] = ...) -> None: ...
+    class EvaluationsEndedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SUBMITTED_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +194,16 @@ class RunLedger(_message.Message):
     WANTED_MIX_FIELD_NUMBER: _ClassVar[int]
     ACHIEVED_MIX_FIELD_NUMBER: _ClassVar[int]
     MEASURED_STALL_SHARE_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_BY_STAGE_FIELD_NUMBER: _ClassVar[int]
+    BALANCED_FIELD_NUMBER: _ClassVar[int]
+    DOMAINS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATIONS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    EVALUATIONS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    LAG_ITEMS_MAX_FIELD_NUMBER: _ClassVar[int]
+    LAG_ITEMS_MEAN_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_EPISODES_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    FLEET_EPISODES_FIELD_NUMBER: _ClassVar[int]
     submitted: int
     trained: int
     dropped: _containers.ScalarMap[str, int]
@@ -184,4 +217,39 @@ class RunLedger(_message.Message):
     wanted_mix: _containers.ScalarMap[str, float]
     achieved_mix: _containers.ScalarMap[str, float]
     measured_stall_share: float
-    def __init__(self, submitted: _Optional[int] = ..., trained: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., in_flight: _Optional[int] = ..., evaluations: _Optional[int] = ..., batches: _Optional[int] = ..., out_of_order_max: _Optional[int] = ..., out_of_order_mean: _Optional[float] = ..., staleness_mean: _Optional[float] = ..., staleness_max: _Optional[int] = ..., wanted_mix: _Optional[_Mapping[str, float]] = ..., achieved_mix: _Optional[_Mapping[str, float]] = ..., measured_stall_share: _Optional[float] = ...) -> None: ...
+    in_flight_by_stage: _containers.ScalarMap[str, int]
+    balanced: bool
+    domains: _containers.MessageMap[str, DomainLedger]
+    evaluations_ended: _containers.ScalarMap[str, int]
+    evaluations_in_flight: int
+    lag_items_max: int
+    lag_items_mean: float
+    partial_episodes: int
+    window_items: int
+    fleet_episodes: int
+    def __init__(self, submitted: _Optional[int] = ..., trained: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., in_flight: _Optional[int] = ..., evaluations: _Optional[int] = ..., batches: _Optional[int] = ..., out_of_order_max: _Optional[int] = ..., out_of_order_mean: _Optional[float] = ..., staleness_mean: _Optional[float] = ..., staleness_max: _Optional[int] = ..., wanted_mix: _Optional[_Mapping[str, float]] = ..., achieved_mix: _Optional[_Mapping[str, float]] = ..., measured_stall_share: _Optional[float] = ..., in_flight_by_stage: _Optional[_Mapping[str, int]] = ..., balanced: bool = ..., domains: _Optional[_Mapping[str, DomainLedger]] = ..., evaluations_ended: _Optional[_Mapping[str, int]] = ..., evaluations_in_flight: _Optional[int] = ..., lag_items_max: _Optional[int] = ..., lag_items_mean: _Optional[float] = ..., partial_episodes: _Optional[int] = ..., window_items: _Optional[int] = ..., fleet_episodes: _Optional[int] = ...) -> None: ...
+
+class DomainLedger(_message.Message):
+    __slots__ = ("wanted_share", "submitted_groups", "submitted_share", "consumed_items", "consumed_share", "taken_items", "dropped_items")
+    class DroppedItemsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    WANTED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    wanted_share: float
+    submitted_groups: int
+    submitted_share: float
+    consumed_items: int
+    consumed_share: float
+    taken_items: int
+    dropped_items: _containers.ScalarMap[str, int]
+    def __init__(self, wanted_share: _Optional[float] = ..., submitted_groups: _Optional[int] = ..., submitted_share: _Optional[float] = ..., consumed_items: _Optional[int] = ..., consumed_share: _Optional[float] = ..., taken_items: _Optional[int] = ..., dropped_items: _Optional[_Mapping[str, int]] = ...) -> None: ...

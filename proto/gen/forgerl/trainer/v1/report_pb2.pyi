@@ -26,7 +26,7 @@ class StepReport(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., episodes: _Optional[_Iterable[_Union[EpisodeReport, _Mapping]]] = ...) -> None: ...
 
 class EpisodeReport(_message.Message):
-    __slots__ = ("episode_id", "trained", "why_not", "total_reward", "mean_advantage", "trained_tokens", "turn_advantages", "staleness_steps")
+    __slots__ = ("episode_id", "trained", "why_not", "total_reward", "mean_advantage", "trained_tokens", "turn_advantages", "staleness_steps", "loss_weight", "masked_tokens")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
     WHY_NOT_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,8 @@ class EpisodeReport(_message.Message):
     TRAINED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TURN_ADVANTAGES_FIELD_NUMBER: _ClassVar[int]
     STALENESS_STEPS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MASKED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     trained: bool
     why_not: str
@@ -43,4 +45,6 @@ class EpisodeReport(_message.Message):
     trained_tokens: int
     turn_advantages: _containers.RepeatedScalarFieldContainer[float]
     staleness_steps: int
-    def __init__(self, episode_id: _Optional[str] = ..., trained: bool = ..., why_not: _Optional[str] = ..., total_reward: _Optional[float] = ..., mean_advantage: _Optional[float] = ..., trained_tokens: _Optional[int] = ..., turn_advantages: _Optional[_Iterable[float]] = ..., staleness_steps: _Optional[int] = ...) -> None: ...
+    loss_weight: float
+    masked_tokens: int
+    def __init__(self, episode_id: _Optional[str] = ..., trained: bool = ..., why_not: _Optional[str] = ..., total_reward: _Optional[float] = ..., mean_advantage: _Optional[float] = ..., trained_tokens: _Optional[int] = ..., turn_advantages: _Optional[_Iterable[float]] = ..., staleness_steps: _Optional[int] = ..., loss_weight: _Optional[float] = ..., masked_tokens: _Optional[int] = ...) -> None: ...
