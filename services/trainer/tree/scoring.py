@@ -1,4 +1,4 @@
-"""Log-probabilities of every sample token under a causal LM, with each shared token computed once.
+"""An ordinary library model on a forest: its hidden states with each shared token computed once, and its head.
 
 Works on any transformers model whose attention goes through the attention registry (Qwen2/3, Llama, Mistral and their
 kin). It refuses what can't be merged exactly: `unmergeable` names it.
@@ -7,20 +7,42 @@ kin). It refuses what can't be merged exactly: `unmergeable` names it.
 # transformers' modules are untyped
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from services.trainer.tree.attention import tree_attention
-from services.trainer.tree.forest import Forest
+from services.trainer.tree.forest import Forest, Ints
+from services.trainer.tree.head import Head, HeadRows, Targets, head_rows, score_rows
 from services.trainer.tree.plan import AttentionPlan, plan_attention
 
 ATTENTION_NAME = "forgerl_tree"
-HEAD_CHUNK_TOKENS = 2048
-"""Logits are made for this many tokens at a time, so that [S, V] is never whole."""
+
+
+class ForestAttention(Protocol):
+    """Who sees whom, as the layers of a model ask for it."""
+
+    def attend(self, layer: int, inputs: tuple[Tensor, Tensor, Tensor], scale: float) -> Tensor:
+        """Output [H, S, D] for query [H, S, D], key and value [K, S, D], K a divisor of H."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WholeForest:
+    """All slots at once."""
+
+    plan: AttentionPlan
+
+    def attend(self, layer: int, inputs: tuple[Tensor, Tensor, Tensor], scale: float) -> Tensor:
+        """See ForestAttention."""
+        return tree_attention(*inputs, self.plan, scale)
 
 
 def unmergeable(config: Any, longest_path: int) -> str | None:
@@ -42,86 +64,113 @@ def register_tree_attention() -> None:
     AttentionMaskInterface.register(ATTENTION_NAME, _no_mask)
 
 
+@contextmanager
+def on_trees(model: Any) -> Iterator[None]:
+    """The model attends by forest inside this block, and as before after it."""
+    register_tree_attention()
+    causal_lm = whole_model(model)
+    before = causal_lm.config._attn_implementation
+    causal_lm.set_attn_implementation(ATTENTION_NAME)
+    try:
+        yield
+    finally:
+        causal_lm.set_attn_implementation(before)
+
+
+@contextmanager
+def recomputing(model: Any, wanted: bool) -> Iterator[None]:
+    """Activations are recomputed in backward passes inside this block, layer by layer, where that is wanted."""
+    if not wanted:
+        yield
+        return
+    causal_lm = whole_model(model)
+    causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
+    try:
+        yield
+    finally:
+        causal_lm.gradient_checkpointing_disable()
+
+
+def hidden_states(model: Any, forest: Forest, attention: ForestAttention) -> Tensor:
+    """Last hidden states [S, E] of the forest's slots; inside `on_trees` only."""
+    device = next(model.parameters()).device
+    output = whole_model(model).base_model(
+        input_ids=torch.from_numpy(forest.token_ids_S).to(device)[None],
+        position_ids=torch.from_numpy(forest.depths_S).to(device)[None],
+        use_cache=False,
+        tree_attention=attention,
+    )
+    return output.last_hidden_state[0]
+
+
+def whole_model(model: Any) -> Any:
+    """The causal LM itself, also where adapters are wrapped around it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def head_weight(model: Any) -> Tensor:
+    """The LM head's weight [V, E], with gradient where it is trained."""
+    return whole_model(model).lm_head.weight
+
+
+@contextmanager
+def open_head(model: Any) -> Iterator[Head]:
+    """The head as leaves that take gradients chunk by chunk; what they gathered goes to the model at the end."""
+    weight_VE = head_weight(model)
+    wide_VE = weight_VE.to(torch.promote_types(weight_VE.dtype, torch.float32))
+    bias_V = whole_model(model).lm_head.bias
+    leaf_VE = wide_VE if wide_VE.is_leaf else wide_VE.detach().requires_grad_()
+    yield Head(leaf_VE, bias_V)
+    if leaf_VE is not wide_VE and leaf_VE.grad is not None:
+        torch.autograd.backward(wide_VE, leaf_VE.grad)
+
+
 def sample_logprobs(model: Any, forest: Forest, temperature_N: Tensor | None = None) -> Tensor:
     """log p(token | tokens before) for each of the forest's N sample tokens; 0 at the first token of a sample.
 
     A sample's log-probabilities stand in its order (Forest.offsets). Differentiable; float32 or wider.
     `temperature_N` divides the logits of each token, as sampling did.
     """
-    device = next(model.parameters()).device
-    slots_N = torch.from_numpy(forest.slots_N).to(device)
-    parents_S = torch.from_numpy(forest.parents_S).to(device)
-    hidden_SE = _hidden(model, forest, plan_attention(forest), device)
-    token_ids_S = torch.from_numpy(forest.token_ids_S).to(device)
-    if temperature_N is None:
-        logprobs_S = _slot_logprobs(model, hidden_SE, parents_S, token_ids_S, None)
-        return logprobs_S[slots_N]
-    # A slot that samples at several temperatures has a log-probability for each of them.
-    temperature_N = temperature_N.to(device)
-    pairs_N2 = torch.stack([slots_N.to(torch.float64), temperature_N.to(torch.float64)], dim=1)
-    unique_U2, back_N = torch.unique(pairs_N2, dim=0, return_inverse=True)
-    slots_U, temperature_U = unique_U2[:, 0].long(), unique_U2[:, 1]
-    return _slot_logprobs(model, hidden_SE, parents_S[slots_U], token_ids_S[slots_U], temperature_U)[back_N]
-
-
-def _hidden(model: Any, forest: Forest, plan: AttentionPlan, device: torch.device) -> Tensor:
-    register_tree_attention()
-    base = model.base_model
-    before = model.config._attn_implementation
-    model.set_attn_implementation(ATTENTION_NAME)
-    try:
-        output = base(
-            input_ids=torch.from_numpy(forest.token_ids_S).to(device)[None],
-            position_ids=torch.from_numpy(forest.depths_S).to(device)[None],
-            use_cache=False,
-            tree_plan=plan,
-        )
-    finally:
-        model.set_attn_implementation(before)
-    return output.last_hidden_state[0]
-
-
-def _slot_logprobs(
-    model: Any, hidden_SE: Tensor, parents_U: Tensor, token_ids_U: Tensor, temperature_U: Tensor | None
-) -> Tensor:
-    """log p(token | parent's hidden state); 0 at roots. A hidden state with several successors is projected once."""
-    logprobs_U = hidden_SE.new_zeros(len(parents_U), dtype=torch.promote_types(hidden_SE.dtype, torch.float32))
-    inner_I = torch.nonzero(parents_U >= 0)[:, 0]
-    if not len(inner_I):
-        return logprobs_U
-    ordered_I = inner_I[torch.argsort(parents_U[inner_I], stable=True)]
-    predecessors_P, row_I = torch.unique_consecutive(parents_U[ordered_I], return_inverse=True)
+    with on_trees(model):
+        hidden_SE = hidden_states(model, forest, WholeForest(plan_attention(forest)))
+    places_N, targets = all_targets(forest, None if temperature_N is None else temperature_N.double().cpu().numpy())
+    logprobs_N = hidden_SE.new_zeros(len(forest.slots_N), dtype=torch.promote_types(hidden_SE.dtype, torch.float32))
+    if not len(places_N):
+        return logprobs_N
+    rows = head_rows(targets)
+    weight_VE = head_weight(model)
+    head = Head(weight_VE.to(logprobs_N.dtype), whole_model(model).lm_head.bias)
     parts: list[Tensor] = []
-    for first in range(0, len(predecessors_P), HEAD_CHUNK_TOKENS):
-        rows_C = predecessors_P[first : first + HEAD_CHUNK_TOKENS]
-        low, high = torch.searchsorted(row_I, torch.tensor([first, first + len(rows_C)], device=row_I.device)).tolist()
-        chosen_C = ordered_I[low:high]
-        temperature_C = None if temperature_U is None else temperature_U[chosen_C]
-        arguments = (model.lm_head, hidden_SE[rows_C], row_I[low:high] - first, token_ids_U[chosen_C], temperature_C)
-        parts.append(checkpoint(_chunk_logprobs, *arguments, use_reentrant=False))
-    return logprobs_U.index_put((ordered_I,), torch.cat(parts))
+    for first in range(0, len(rows.slots_R), head.rows_a_chunk):
+        last = min(len(rows.slots_R), first + head.rows_a_chunk)
+        used_RE = hidden_SE.index_select(0, torch.from_numpy(rows.slots_R[first:last]).to(hidden_SE.device))
+        parts.append(checkpoint(_logprobs, head, used_RE, rows, first, last, use_reentrant=False))  # pyright: ignore
+    order_N = torch.from_numpy(places_N[rows.order_N]).to(hidden_SE.device)
+    return logprobs_N.index_put((order_N,), torch.cat(parts))
 
 
-def _chunk_logprobs(
-    head: torch.nn.Linear, hidden_PE: Tensor, row_C: Tensor, token_C: Tensor, temperature_C: Tensor | None
-) -> Tensor:
-    wide = torch.promote_types(hidden_PE.dtype, torch.float32)
-    logits_PV = torch.nn.functional.linear(hidden_PE.to(wide), head.weight.to(wide), head.bias)
-    if temperature_C is None:
-        return logits_PV[row_C, token_C] - torch.logsumexp(logits_PV, dim=-1)[row_C]
-    scaled_CV = logits_PV[row_C] / temperature_C[:, None].to(wide)
-    return scaled_CV.gather(1, token_C[:, None])[:, 0] - torch.logsumexp(scaled_CV, dim=-1)
+def all_targets(forest: Forest, temperature_N: Any = None) -> tuple[Ints, Targets]:
+    """Every sample token that has one before it: its places in the samples laid end to end, and what is scored."""
+    parents_N = forest.parents_S[forest.slots_N]
+    places_N = np.flatnonzero(parents_N >= 0).astype(np.int64)
+    ones_N = np.ones(len(places_N))
+    temperatures_N = ones_N if temperature_N is None else temperature_N[places_N]
+    tokens_N = forest.token_ids_S[forest.slots_N[places_N]]
+    return places_N, Targets(parents_N[places_N], tokens_N, temperatures_N, ones_N)
+
+
+def _logprobs(head: Head, hidden_RE: Tensor, rows: HeadRows, first: int, last: int) -> Tensor:
+    return score_rows(head, hidden_RE, rows, first, last)[0]
 
 
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **settings: Any
 ) -> tuple[Tensor, None]:
     """The registry's signature: query [1, H, S, D], key and value [1, K, S, D]; answers [1, S, H, D]."""
-    repeats = query.shape[1] // key.shape[1]
-    key_HSD, value_HSD = (part[0].repeat_interleave(repeats, dim=0) for part in (key, value))
-    output_HSD = tree_attention(query[0], key_HSD, value_HSD, settings["tree_plan"], settings["scaling"])
+    attention: ForestAttention = settings["tree_attention"]
+    output_HSD = attention.attend(module.layer_idx, (query[0], key[0], value[0]), settings["scaling"])
     return output_HSD.transpose(0, 1)[None], None
 
 
 def _no_mask(*_args: Any, **_settings: Any) -> None:
-    """The plan says who sees whom."""
+    """The attention says who sees whom."""
