@@ -12,7 +12,7 @@ from rich.table import Table
 
 from services.cli.errors import UsageError
 from services.cli.supervisor import processes
-from services.cli.supervisor.health import HealthProbe
+from services.cli.supervisor.health import HealthProbe, Tls
 from services.cli.supervisor.instance import Instance
 from services.cli.supervisor.opening import running_supervisor
 from services.cli.supervisor.processes import ProcessId
@@ -20,7 +20,8 @@ from services.cli.supervisor.stack_file import Health
 
 
 async def _probe_all(instance: Instance, children: list[dict]) -> list[str]:
-    probe = HealthProbe(instance.read_secrets().get("FORGERL_TOKEN", ""))
+    tls = Tls.of({**instance.read_state().get("env", {}), **os.environ})
+    probe = HealthProbe(instance.read_secrets().get("FORGERL_TOKEN", ""), tls)
 
     async def one(child: dict) -> str:
         if not child["pid"] or not processes.is_alive(ProcessId(child["pid"], child["started"])):

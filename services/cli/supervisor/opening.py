@@ -13,7 +13,7 @@ from services.cli.errors import UsageError
 from services.cli.supervisor import processes
 from services.cli.supervisor.child_log import Echo
 from services.cli.supervisor.free_disk import check_free_disk
-from services.cli.supervisor.health import HealthProbe
+from services.cli.supervisor.health import HealthProbe, Tls
 from services.cli.supervisor.instance import CHECKOUT, Instance
 from services.cli.supervisor.ports import PortBook
 from services.cli.supervisor.processes import ProcessId
@@ -83,4 +83,4 @@ class OpenInstance:
 
     def supervisor(self, options: UpOptions, echo: Echo | None = None) -> Supervisor:
         token = self.instance.make_secrets()["FORGERL_TOKEN"]
-        return Supervisor(self.instance, self.stack(options), HealthProbe(token), echo)
+        return Supervisor(self.instance, self.stack(options), HealthProbe(token, Tls.of(os.environ)), echo)

@@ -24,9 +24,12 @@ class _Strict(BaseModel):
 
 
 class Health(_Strict):
-    """How a child shows that it serves: a TCP port, a URL that answers 2xx, or gRPC health."""
+    """How a child shows that it serves: a TCP port, a URL that answers 2xx, or gRPC health.
 
-    kind: Literal["tcp", "http", "grpc"]
+    `grpc` speaks TLS where the environment has the services speak it; `plain-grpc` never does.
+    """
+
+    kind: Literal["tcp", "http", "grpc", "plain-grpc"]
     target: str
 
 

@@ -189,7 +189,8 @@ class Supervisor:
 
     def _record(self, state: str) -> None:
         own = processes.identify(os.getpid())
-        shared = self._stack.children[0].env if self._stack.children else {}
+        shared = dict(self._stack.children[0].env) if self._stack.children else {}
+        shared |= {name: value for name in _GIVEN if (value := os.environ.get(name))}
         self._instance.write_state(
             {
                 "instance": self._instance.name,
@@ -205,6 +206,8 @@ class Supervisor:
 
 
 _SECRET = ("FORGERL_TOKEN", "FORGERL_SECRET")
+# From the environment of `up` alone, but a client in another terminal needs them as well.
+_GIVEN = ("FORGERL_TLS_CERTIFICATE", "FORGERL_TLS_CA", "FORGERL_KAFKA_REPLICATION")
 
 
 def _ending(code: int) -> str:
