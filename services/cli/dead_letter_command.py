@@ -19,10 +19,16 @@ T = TypeVar("T")
 
 def _broker(instance_name: str | None) -> BrokerSettings:
     recorded = Instance.named(instance_name).read_state().get("env", {})
-    url = os.environ.get("FORGERL_KAFKA_URL") or recorded.get("FORGERL_KAFKA_URL")
+
+    def known(name: str) -> str:
+        return os.environ.get(name) or recorded.get(name) or ""
+
+    url, copies = known("FORGERL_KAFKA_URL"), known("FORGERL_KAFKA_REPLICATION") or "1"
     if not url:
         raise UsageError("no broker known: forgerl up, or set FORGERL_KAFKA_URL")
-    return BrokerSettings(url)
+    if not copies.isdecimal() or int(copies) < 1:
+        raise UsageError(f"FORGERL_KAFKA_REPLICATION: given {copies!r}; allowed 1 or more")
+    return BrokerSettings(url, int(copies))
 
 
 def _ask(broker: BrokerSettings, question: Coroutine[Any, Any, T]) -> T:
