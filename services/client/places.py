@@ -23,6 +23,8 @@ class Places:
     trainer: str
     token: str
     folder: Path | None = None
+    # Where the services of this machine keep their data, spans among them; `folder` unless FORGERL_DATA_DIR says.
+    data_dir: Path | None = None
     tls_ca: Path | None = None
 
     @classmethod
@@ -49,6 +51,7 @@ class Places:
             gateway=known["FORGERL_GATEWAY_ADDRESS"],
             token=known["FORGERL_TOKEN"],
             folder=folder if folder.is_dir() else None,
+            data_dir=Path(known["FORGERL_DATA_DIR"]) if known.get("FORGERL_DATA_DIR") else folder,
             tls_ca=Path(ca) if ca else None,
             **addresses,
         )

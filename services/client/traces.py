@@ -13,6 +13,9 @@ from typing import Any
 from services.client.places import Places
 from services.kernel.errors import NotFound, Refused
 
+# The gateway's first span of an episode; its attribute `subject` is the episode's id.
+ROOT_SPAN = "episode"
+
 
 @dataclass(slots=True)
 class SpanNode:
@@ -32,21 +35,42 @@ class SpanNode:
 
 def read_trace(places: Places, traceparent: str) -> list[SpanNode]:
     """Roots in order of time. Raises Refused when this machine has no files, NotFound when no span is in them."""
-    if places.folder is None or not (places.folder / "traces").is_dir():
-        raise Refused("traces are kept by the machine that runs the stack; this one has none")
+    folder = _folder(places)
     parts = traceparent.split("-")
     if len(parts) != 4:
         raise NotFound("the episode has no trace")
-    rows = list(_rows(places.folder / "traces", parts[1]))
+    rows = list(_rows(folder, parts[1]))
     if not rows:
-        raise NotFound(
-            f"no span of trace {parts[1]} in {places.folder / 'traces'} (yet: they are written with a delay)"
-        )
+        raise NotFound(f"no span of trace {parts[1]} in {folder} (yet: they are written with a delay)")
     return build_tree(rows, parts[1])
 
 
-def _rows(folder: Path, trace_id: str) -> Iterator[dict[str, Any]]:
-    wanted = trace_id.encode()
+def find_trace(places: Places, episode_id: str) -> list[SpanNode]:
+    """As `read_trace`, by the episode's id alone: nothing has to be up. Empty when no file has the episode's root.
+
+    Raises Refused when this machine has no files.
+    """
+    folder = _folder(places)
+    # A submission that was lost and repeated left a root of its own: the trace in which things happened is meant.
+    traces = {
+        row["trace_id"]
+        for row in _rows(folder, episode_id)
+        if row["name"] == ROOT_SPAN and row["attributes"].get("subject") == episode_id
+    }
+    found = sorted(((trace_id, list(_rows(folder, trace_id))) for trace_id in traces), key=lambda pair: len(pair[1]))
+    return build_tree(found[-1][1], found[-1][0]) if found else []
+
+
+def _folder(places: Places) -> Path:
+    kept = places.data_dir or places.folder
+    if kept is None or not (kept / "traces").is_dir():
+        raise Refused("traces are kept by the machine that runs the stack; this one has none")
+    return kept / "traces"
+
+
+def _rows(folder: Path, text: str) -> Iterator[dict[str, Any]]:
+    """Spans whose line has `text` anywhere: the trace's own, and those that link to it."""
+    wanted = text.encode()
     for path in sorted(folder.glob("*.jsonl")):
         with path.open("rb") as lines:
             for line in lines:
