@@ -68,21 +68,32 @@ class _Draft:
     start: int = 0
 
 
-def build_forest(samples: Sequence[Ints]) -> Forest:
-    """Merge samples, each a vector of token ids in [0, 2^31). Raises ValueError when there are none."""
+def build_forest(samples: Sequence[Ints], merge: bool = True) -> Forest:
+    """Merge samples, each a vector of token ids in [0, 2^31). Raises ValueError when there are none.
+
+    Without `merge` every sample is a tree of its own: the samples laid end to end, with nothing padded.
+    """
     if not samples:
         raise ValueError("samples: none given; at least one is wanted")
-    # Big-endian bytes compare as the token vectors do, so the standard sort puts sharers next to each other.
-    keys = [np.asarray(sample, dtype=">u4").tobytes() for sample in samples]
-    order = sorted(range(len(samples)), key=keys.__getitem__)
-    drafts, ends = _grow(samples, order)
+    drafts, ends = _grow(samples) if merge else _apart(samples)
     roots = [index for index, draft in enumerate(drafts) if draft.parent == NO_SLOT]
     ranked = _rank(drafts, roots)
     return _lay_out(samples, drafts, ranked, ends)
 
 
-def _grow(samples: Sequence[Ints], order: Sequence[int]) -> tuple[list[_Draft], list[int]]:
+def _apart(samples: Sequence[Ints]) -> tuple[list[_Draft], list[int]]:
+    filled = [index for index, sample in enumerate(samples) if len(sample)]
+    ends = [NO_SLOT] * len(samples)
+    for place, index in enumerate(filled):
+        ends[index] = place
+    return [_Draft(index, 0, len(samples[index]), NO_SLOT, []) for index in filled], ends
+
+
+def _grow(samples: Sequence[Ints]) -> tuple[list[_Draft], list[int]]:
     """Draft segments in sorted order, and for every sample the segment in which it ends (-1 when it is empty)."""
+    # Big-endian bytes compare as the token vectors do, so the standard sort puts sharers next to each other.
+    keys = [np.asarray(sample, dtype=">u4").tobytes() for sample in samples]
+    order = sorted(range(len(samples)), key=keys.__getitem__)
     drafts: list[_Draft] = []
     ends = [NO_SLOT] * len(samples)
     path: list[int] = []
