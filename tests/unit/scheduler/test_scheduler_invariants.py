@@ -1,203 +1,199 @@
-"""What must hold for every order of events: properties of windowed FIFO and of the books, over random histories."""
+"""What must hold for every order of events (DESIGN 5; docs/scheduling-rules.md): thousands of random histories of every
+policy in both modes, each decision held against a naive account (scheduler_history.py), and a stateful machine that
+shrinks what it breaks.
+"""
 
-import math
-from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from scheduler_history import ACTIONS, History, act, random_history
 from scheduler_rig import Rig
 
-from services.scheduler.domain import facts
-from services.scheduler.domain.decisions import AdmitItem, CloseBatch, DropItem, TakeItem
-from services.scheduler.domain.queue import disagreement, fold
+from services.scheduler.domain.decide import decide
+from services.scheduler.domain.decisions import CloseBatch, TakeItem
+from services.scheduler.domain.queue import advance, disagreement, fold
 from services.scheduler.domain.state import State
 
+POLICIES = ("windowed_fifo", "strict_fifo", "greedy", "version_window")
+MODES = ("rolling", "cohort")
+HISTORIES = 260
 
-@dataclass
-class History:
-    """A random run: items of one episode, ended in any order, trained with any delay."""
-
-    rig: Rig
-    running: list[str] = field(default_factory=list)
-    submitted: int = 0
-    consumed_order: list[int] = field(default_factory=list)
-    entered_at: dict[int, int] = field(default_factory=dict)
-    policy_at: dict[int, int] = field(default_factory=dict)
-    lag_at: dict[int, int] = field(default_factory=dict)
-    handed: int = 0
-    staleness: dict[int, int] = field(default_factory=dict)
-    training: list[int] = field(default_factory=list)
-
-    def note(self, head: int, decisions: list[object]) -> None:
-        window = self.rig.config.window_items
-        for decision in decisions:
-            match decision:
-                case AdmitItem(group_id, position):
-                    self.running.append(group_id)
-                    self.entered_at[position] = len(self.consumed_order)
-                    self.policy_at[position] = self.rig.state.published
-                    self.lag_at[position] = self.handed - self.rig.state.published
-                    assert position - head <= self.rig.config.queue_items + window - 2
-                case TakeItem(_, position, batch, distance):
-                    assert position - head == distance <= window - 1
-                    self.staleness[position] = batch - 1 - self.policy_at[position]
-                    self.consume(position)
-                case DropItem(_, int(position), _):
-                    assert position - head <= window - 1
-                    self.consume(position)
-                case CloseBatch(batch):
-                    self.training.append(batch)
-                    self.handed = batch
-                case _:
-                    pass
-            head = self.head()
-
-    def consume(self, position: int) -> None:
-        lag = len(self.consumed_order) - self.entered_at[position]
-        assert lag <= self.rig.config.queue_items + self.rig.config.window_items - 2
-        self.consumed_order.append(position)
-
-    def head(self) -> int:
-        consumed = set(self.consumed_order)
-        return next(p for p in range(len(consumed) + 1) if p not in consumed)
-
-    def feed(self, fact: facts.Fact) -> None:
-        self.note(self.head(), self.rig.feed(fact))
-
-    def submit(self) -> None:
-        self.feed(facts.Submitted(f"e{self.submitted}", "", "a"))
-        self.submitted += 1
-
-    def end(self, index: int, *, fail: bool) -> None:
-        if not self.running:
-            return
-        episode = self.running.pop(index % len(self.running))
-        if fail:
-            self.feed(facts.Failed(episode, 4, cancelled=False))
-            return
-        position = next(p for p, item in self.rig.state.queue.items() if item.group_id == episode)
-        self.feed(facts.Scored(episode, 1.0, "solved", b""))
-        self.feed(facts.Finished(episode, 1, 1.0))
-        self.feed(facts.Sealed(episode, b"", 3, self.policy_at[position]))
-
-    def train(self) -> None:
-        if self.training:
-            batch = self.training.pop(0)
-            self.feed(facts.StepDone(batch, ()))
-            self.feed(facts.PolicyPublished(batch))
+every = pytest.mark.parametrize(("policy", "mode"), [(policy, mode) for policy in POLICIES for mode in MODES])
 
 
-ACTIONS = ("end", "end", "end", "fail", "train", "submit")
+@every
+def test_every_decision_keeps_the_rules(policy: str, mode: str) -> None:
+    """Positions, window, order, distance, lag, S, C, N, drops and the books, asserted at each decision and input."""
+    taken = dropped = batches = 0
+    for seed in range(HISTORIES):
+        history = random_history(seed, selection=policy, mode=mode)
+        taken, dropped = taken + len(history.taken), dropped + len(history.dropped)
+        batches += history.handed
+    assert min(taken, dropped, batches) > HISTORIES, "histories in which little happens prove little"
 
 
-@st.composite
-def histories(draw: st.DrawFn, *, window: int | None = None, lookahead: int | None = None) -> History:
-    """Long ones: a backlog first, then 60 to 150 events. W = `window`, or N when it is 0, or anything."""
-    queue_items = draw(st.integers(1, 12))
-    rig = Rig(
-        queue_items=queue_items,
-        window_items=queue_items if window == 0 else window or draw(st.integers(1, queue_items)),
-        in_flight_items=draw(st.integers(1, queue_items)),
-        items_per_batch=draw(st.integers(1, 4)),
-        lookahead_steps=draw(st.integers(0, 4)) if lookahead is None else lookahead,
+class Machine(RuleBasedStateMachine):
+    """The same account, driven by hypothesis, which makes a failing history short."""
+
+    history: History
+
+    @initialize(
+        policy=st.sampled_from(POLICIES),
+        mode=st.sampled_from(MODES),
+        queue=st.integers(1, 8),
+        window=st.integers(1, 8),
+        numbers=st.tuples(*[st.integers(1, 3)] * 4),
+        seed=st.integers(0, 2**16),
     )
-    history = History(rig)
-    # One number for the whole history keeps it long; hypothesis would rather make it short.
-    chance = Random(draw(st.integers(0, 2**32)))
-    trains = draw(st.booleans())
-    for _ in range(draw(st.integers(0, 60))):
-        history.submit()
-    for _ in range(draw(st.integers(60, 150))):
-        match chance.choice(ACTIONS):
-            case "submit":
+    def open(
+        self, policy: str, mode: str, queue: int, window: int, numbers: tuple[int, int, int, int], seed: int
+    ) -> None:
+        group, batch, lookahead, staleness = numbers
+        rig = Rig(
+            selection=policy,
+            mode=mode,
+            queue_items=queue,
+            window_items=min(window, queue),
+            in_flight_items=queue,
+            group_size=group,
+            items_per_batch=batch,
+            lookahead_steps=lookahead - 1,
+            max_staleness_steps=staleness - 1,
+            version_window_steps=staleness if policy == "version_window" else 0,
+        )
+        self.history = History(rig, Random(seed))
+
+    @rule(action=st.sampled_from(ACTIONS))
+    def happens(self, action: str) -> None:
+        act(self.history, action)
+
+    @rule()
+    def several_groups_come(self) -> None:
+        for _ in range(4):
+            self.history.submit()
+
+    def teardown(self) -> None:
+        if hasattr(self, "history"):
+            self.history.stop()
+            assert disagreement(self.history.rig.record) == ""
+
+
+def test_no_sequence_of_events_breaks_the_rules() -> None:
+    run_state_machine_as_test(Machine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+
+
+def test_a_window_of_one_decides_as_strict_fifo() -> None:
+    """Two policies, one behaviour: every decision of the one is the other's."""
+    for seed in range(150):
+        windowed = random_history(seed, selection="windowed_fifo", window_items=1)
+        strict = random_history(seed, selection="strict_fifo")
+        assert [decided for _, decided in windowed.rig.record] == [decided for _, decided in strict.rig.record]
+        order = [decision.position for decision in windowed.taken]
+        assert order == sorted(order)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_window_of_the_whole_queue_hides_nothing_of_its_cohort(mode: str) -> None:
+    """W = N: of [head, head + N - 1], which in cohort mode is everything, a finished item waits only for a batch."""
+    for seed in range(150):
+        history = random_history(seed, selection="windowed_fifo", window_items="N", mode=mode, lookahead_steps=1000)
+        state = history.rig.state
+        reach = state.head + history.config.queue_items
+        ready = [p for p in history.queue if p in history.finished and p < reach]
+        assert not ready or state.end_steps == state.handed
+        if mode == "cohort":
+            assert all(position < reach for position in history.queue)
+
+
+@pytest.mark.parametrize("policy", ["windowed_fifo", "strict_fifo"])
+def test_staleness_in_rolling_mode_is_bounded_by_the_queue(policy: str) -> None:
+    """Without S: <= ceil((N + W - 2) / P) steps, plus what was handed over and not published at its admission."""
+    seen = 0
+    for seed in range(150):
+        history = random_history(seed, selection=policy, lookahead_steps=1000, max_staleness_steps=0)
+        for decision in history.taken:
+            admitted_at_step = decision.batch - 1 - history.published_at(decision.position)
+            assert admitted_at_step <= history.staleness_bound(decision.position)
+            seen += 1
+    assert seen > 300
+
+
+def test_look_ahead_bounds_staleness_when_nothing_overtakes() -> None:
+    """Admitted for a batch b <= published + 1 + S, an item is trained at most S steps late, plus what overtook it."""
+    for seed in range(150):
+        history = random_history(seed, selection="strict_fifo", max_staleness_steps=0)
+        for decision in history.taken:
+            published_then = history.published_at(decision.position)
+            assert decision.batch - 1 - published_then <= history.config.lookahead_steps
+
+
+@every
+def test_everything_ends_when_everybody_does(policy: str, mode: str) -> None:
+    """No order of endings leaves the queue stuck: let everybody end and train, and nothing stays."""
+    for seed in range(60):
+        history = random_history(seed, events=30, selection=policy, mode=mode, end_steps=0)
+        while history.running() or history.training:
+            history.end("score")
+            history.train()
+        state = history.rig.state
+        assert (state.in_flight, len(state.queue)) == (0, 0)
+        assert not any(state.waiting.values())
+
+
+@every
+def test_at_the_end_the_window_shrinks_with_the_queue(policy: str, mode: str) -> None:
+    """A run of three steps reaches them although the queue behind the last items stays empty, whatever W is."""
+    for seed in range(40):
+        history = random_history(seed, events=0, selection=policy, mode=mode, end_steps=3, max_staleness_steps=0)
+        while history.handed < 3 or history.training:
+            if not history.running() and not history.training:
                 history.submit()
-            case "train":
-                if trains:
-                    history.train()
-            case action:
-                history.end(chance.randrange(50), fail=action == "fail")
-    return history
+            history.end("score")
+            history.train()
+        state = history.rig.state
+        assert (state.handed, len(state.filling)) == (3, 0)
+        assert all(decision.batch <= 3 for decision in history.taken)
 
 
-@settings(max_examples=80, deadline=None)
-@given(histories())
-def test_distance_lag_head_and_books(history: History) -> None:
-    """The bounds are asserted at every decision (see History); here, what must hold at the end."""
-    state = history.rig.state
-    assert state.head == history.head()
-    assert sorted(history.consumed_order) == sorted(set(history.consumed_order)), "nothing is consumed twice"
-    assert len(state.queue) <= history.rig.config.queue_items
-    assert state.in_flight == sum(not item.finished for item in state.queue.values())
-    assert state.in_flight <= history.rig.config.in_flight_items
-    assert state.doomed == sum(bool(item.doom) for item in state.queue.values())
-    assert state.handed <= state.completed + 1 + history.rig.config.lookahead_steps
+@every
+def test_the_end_of_a_run_settles_everybody(policy: str, mode: str) -> None:
+    for seed in range(60):
+        history = random_history(seed, selection=policy, mode=mode)
+        history.stop()
+        while history.training:
+            history.train()
+        state = history.rig.state
+        assert (state.members, state.items, state.head) == ({}, {}, state.tail)
+        tally = state.tally
+        assert tally.submitted == tally.trained + sum(tally.dropped.values())
 
 
-@settings(max_examples=60, deadline=None)
-@given(histories(window=1))
-def test_window_of_one_consumes_in_order(history: History) -> None:
-    assert history.consumed_order == sorted(history.consumed_order)
+@every
+def test_the_record_folds_to_the_same_state_and_decides_the_same(policy: str, mode: str) -> None:
+    for seed in range(40):
+        history = random_history(seed, selection=policy, mode=mode)
+        record = history.rig.record
+        assert disagreement(record) == ""
+        state, live = State(), history.rig.state
+        for taken, decisions in record:
+            for _ in fold(state, taken, decisions):
+                pass
+        names = ("head", "tail", "handed", "tally", "stalls", "window_items", "doomed", "in_flight")
+        assert [getattr(state, name) for name in names] == [getattr(live, name) for name in names]
+        assert list(state.members) == list(live.members)
 
 
-@settings(max_examples=60, deadline=None)
-@given(histories(window=0, lookahead=1000))
-def test_window_of_the_whole_queue_never_hides_anything(history: History) -> None:
-    """Greedy: with W = N, a finished item inside [head, head + N - 1] waits only for a batch that wants it."""
-    state = history.rig.state
-    reach = state.head + history.rig.config.queue_items
-    assert not [p for p, item in state.queue.items() if item.finished and p < reach]
-
-
-@settings(max_examples=60, deadline=None)
-@given(histories(lookahead=1000))
-def test_staleness_in_rolling_mode_is_bounded_by_the_queue(history: History) -> None:
-    """<= ceil((N + W - 2) / P) steps, plus the batches handed over but not yet published when it was admitted."""
-    config = history.rig.config
-    bound = math.ceil((config.queue_items + config.window_items - 2) / config.items_per_batch)
-    assert all(steps <= bound + history.lag_at[position] for position, steps in history.staleness.items())
-
-
-@settings(max_examples=60, deadline=None)
-@given(histories())
-def test_look_ahead_bounds_staleness_when_nothing_overtakes(history: History) -> None:
-    """An item is admitted for a batch b <= published + 1 + S; overtaking by at most W - 1 items can add to that."""
-    config = history.rig.config
-    bound = config.lookahead_steps + math.ceil((config.window_items - 1) / config.items_per_batch)
-    assert all(steps <= bound for steps in history.staleness.values())
-
-
-@settings(max_examples=40, deadline=None)
-@given(histories())
-def test_everything_ends_when_everybody_does(history: History) -> None:
-    """No order of endings leaves the queue stuck: let everything end and train, and nothing stays."""
-    while history.running or history.training:
-        history.end(0, fail=False)
-        history.train()
-    state = history.rig.state
-    assert state.in_flight == 0
-    assert not state.queue
-    assert not any(state.waiting.values())
-
-
-@settings(max_examples=40, deadline=None)
-@given(histories())
-def test_the_record_folds_to_the_same_state_and_decides_the_same(history: History) -> None:
-    record = history.rig.record
-    assert disagreement(record) == ""
+def test_deciding_is_a_function_of_state_and_event() -> None:
+    """The same inputs to a fresh state give the same decisions, and asking for a decision changes nothing."""
+    history = random_history(7)
     state = State()
-    for taken, decisions in record:
-        for _ in fold(state, taken, decisions):
-            pass
-    live = history.rig.state
-    assert (state.head, state.tail, state.handed, state.tally, state.stalls) == (
-        live.head,
-        live.tail,
-        live.handed,
-        live.tally,
-        live.stalls,
-    )
-    assert list(state.members) == list(live.members)
+    for taken, decisions in history.rig.record:
+        assert list(advance(state, taken)) == decisions
+        assert decide(state) is None
+        assert decide(state) is None
 
 
 def test_a_record_made_by_other_rules_is_found_out() -> None:
@@ -206,3 +202,13 @@ def test_a_record_made_by_other_rules_is_found_out() -> None:
     taken, decisions = rig.record[-1]
     assert decisions
     assert "input 2 (test.stream/x@3): recorded []; decided [AdmitItem" in disagreement([*rig.record[:-1], (taken, [])])
+
+
+def test_the_account_notices_a_scheduler_that_breaks_the_rules() -> None:
+    """The checks can fail: an item beyond the window, one consumed twice, a batch handed over too early."""
+    history = random_history(3, selection="windowed_fifo", window_items=1, queue_items=6, in_flight_items=6)
+    head = history.head
+    with pytest.raises(AssertionError):
+        history.check(TakeItem("g", head + 1, history.handed + 1, 1) if head + 1 in history.at else CloseBatch(99))
+    with pytest.raises(AssertionError):
+        history.check(CloseBatch(history.handed + 2))
