@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from torch import Tensor
 
 from services.trainer.domain.guard import BatchStats
+from services.trainer.domain.histograms import Histogram
 from services.trainer.domain.losses import Loss
 from services.trainer.domain.rows import Row
 
@@ -23,6 +24,7 @@ class Optimiser:
     """AdamW's settings, what it may change, and the seed of everything random in training.
 
     `lora_rank`: rank of the low-rank adapters that are trained instead of the weights; 0 = all weights are.
+    `base`: what the adapters' files call the model under them.
     """
 
     learning_rate: float
@@ -33,6 +35,7 @@ class Optimiser:
     seed: int
     lora_rank: int = 0
     lora_alpha: float = 0.0
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +162,10 @@ class Scorer(Protocol):
 class Curves(Protocol):
     """The run's metrics as files for people; may be told of a step twice."""
 
-    def record(self, run_id: str, steps: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-        """All steps so far; the last one is new."""
+    def record(
+        self, run_id: str, steps: Sequence[tuple[int, Mapping[str, float]]], histograms: Mapping[str, Histogram]
+    ) -> None:
+        """All steps so far; the last one is new, and the histograms are its."""
         ...
 
     def forget(self, run_id: str) -> None:

@@ -5,8 +5,10 @@ to decide which batch is next.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,22 +16,21 @@ from tempfile import TemporaryDirectory
 from typing import Protocol, TypeVar
 
 from forgerl.common.v1.blob_pb2 import BlobRef
-from forgerl.common.v1.run_pb2 import BASELINE_KIND_TURN_ALIGNED, RunSpec
-from forgerl.events.v1.trainer_pb2 import PolicyPublished
+from forgerl.common.v1.run_pb2 import RunSpec
 from forgerl.scheduler.v1.manifest_pb2 import BatchManifest
 
-from services.contract.rewards import RewardWeights
 from services.kernel.blobs import Blobs
-from services.trainer.domain.episodes import EpisodeInput, EpisodePlan, plan_batch
-from services.trainer.domain.guard import BatchStats, check_mismatch
-from services.trainer.domain.losses import Cispo
-from services.trainer.domain.metrics import reward_metrics, staleness_metrics, step_metrics
-from services.trainer.domain.rows import RowRules, batch_rows, merge_count
+from services.trainer.domain.episodes import EpisodeInput
+from services.trainer.domain.guard import BatchStats, check_mismatch, mismatch_alarm
+from services.trainer.domain.losses import loss_of
+from services.trainer.domain.metrics import all_metrics
+from services.trainer.domain.preparation import PreparedBatch, prepare
 from services.trainer.domain.run_state import RunState
 from services.trainer.ports import Checkpoint, Checkpoints, Learner, Optimiser, Recipe
 
 T = TypeVar("T")
 POLICY_ROOT = "policies"
+MODEL_FOLDER = "model"
 
 
 class BatchReader(Protocol):
@@ -46,13 +47,14 @@ class BatchReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainedStep:
-    """What a step left behind; `plans` in the manifest's order."""
+    """What a step left behind. `alarm`: why its mismatch is worth a warning; empty when it isn't."""
 
     checkpoint: Checkpoint
     policy: "PolicyFolder"
-    plans: tuple[EpisodePlan, ...]
+    prepared: PreparedBatch
     stats: BatchStats
     metrics: dict[str, float]
+    alarm: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,7 @@ class Training:
         self._session = None
         with TemporaryDirectory(prefix="policy-") as folder:
             await self.compute(partial(self._learner.start, Path(spec.model.path), optimiser_of(spec)))
-            await self.compute(partial(self._learner.save, Path(folder)))
-            policy = await self._put_policy(run_id, 0, Path(folder) / "model")
+            policy = await self._publish(run_id, 0, Path(folder))
         self._session = (run_id, "")
         return policy
 
@@ -93,21 +94,17 @@ class Training:
         await self._stand_at(state)
         self._session = None
         spec, number = state.spec, state.step + 1
-        weights = RewardWeights(spec.reward.alpha, spec.reward.beta, spec.reward.gamma, spec.reward.time_base_s)
-        aligned = spec.training.baseline == BASELINE_KIND_TURN_ALIGNED
-        plans = plan_batch(groups, weights, turn_aligned=aligned)
-        rows = batch_rows(plans, RowRules(state.step)).rows
-        recipe = Recipe(Cispo(spec.training.cispo_cap), state.step, spec.training.micro_batch_tokens)
-        stats = await self.compute(partial(self._learner.accumulate, rows, recipe))
+        prepared = prepare(groups, spec, state.step)
+        recipe = Recipe(loss_of(spec.training), state.step, spec.training.micro_batch_tokens)
+        stats = await self.compute(partial(self._learner.accumulate, prepared.rows.rows, recipe))
         check_mismatch(stats, spec.training.mismatch_limit)
         grad_norm = await self.compute(self._learner.apply)
         checkpoint = await self.compute(partial(self._save, state.run_id, number))
-        folder = Path(checkpoint.uri.removeprefix("file://"))
-        policy = await self._put_policy(state.run_id, number, folder / "model")
+        policy = await self._policy_of(state.run_id, number, checkpoint)
         self._session = (state.run_id, checkpoint.sha256)
-        metrics = step_metrics(stats, merge_count(plans), grad_norm)
-        metrics |= reward_metrics(plans) | staleness_metrics(plans, state.step)
-        return TrainedStep(checkpoint, policy, tuple(plans), stats, metrics)
+        alarm = mismatch_alarm(stats, spec.training.mismatch_kl_alarm)
+        metrics = all_metrics(stats, prepared, grad_norm, state.step) | {"mismatch_alarm": float(bool(alarm))}
+        return TrainedStep(checkpoint, policy, prepared, stats, metrics, alarm)
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Run blocking work beside the event loop, to its end even when the caller is cancelled."""
@@ -122,22 +119,45 @@ class Training:
         self._session = None
         optimiser = optimiser_of(state.spec)
         if state.steps:
-            checkpoint = Checkpoint(state.steps[-1].checkpoint_uri, sha256)
-            folder = await self.compute(partial(self._checkpoints.open, checkpoint))
-            await self.compute(partial(self._learner.restore, folder, optimiser))
+            await self._restore(state, Checkpoint(state.steps[-1].checkpoint_uri, sha256), optimiser)
         else:
-            await self._start_from(state.policies[0], optimiser)
+            async with self._fetched(state) as folder:
+                await self.compute(partial(self._learner.start, folder, optimiser))
         self._session = (state.run_id, sha256)
 
-    async def _start_from(self, policy: PolicyPublished, optimiser: Optimiser) -> None:
-        with TemporaryDirectory(prefix="policy-") as scratch:
-            folder = await self._blobs.fetch_folder(policy.uri, Path(scratch))
-            await self.compute(partial(self._learner.start, folder, optimiser))
+    async def _restore(self, state: RunState, checkpoint: Checkpoint, optimiser: Optimiser) -> None:
+        folder = await self.compute(partial(self._checkpoints.open, checkpoint))
+        if not optimiser.lora_rank:
+            await self.compute(partial(self._learner.restore, folder, optimiser))
+            return
+        async with self._fetched(state) as base:
+            await self.compute(partial(self._learner.restore, folder, optimiser, base))
+
+    @asynccontextmanager
+    async def _fetched(self, state: RunState) -> AsyncIterator[Path]:
+        """The first policy, which is the model that training began with, where every rank can read it."""
+        scratch = await self.compute(partial(self._checkpoints.workspace, state.run_id))
+        try:
+            yield await self._blobs.fetch_folder(state.policies[0].uri, scratch)
+        finally:
+            await self.compute(partial(shutil.rmtree, scratch, ignore_errors=True))
 
     def _save(self, run_id: str, step: int) -> Checkpoint:
         workspace = self._checkpoints.workspace(run_id)
         self._learner.save(workspace)
         return self._checkpoints.commit(run_id, step, workspace)
+
+    async def _policy_of(self, run_id: str, step: int, checkpoint: Checkpoint) -> PolicyFolder:
+        """The policy of a checkpoint: its own model folder, or one made for engines where adapters are trained."""
+        model = Path(checkpoint.uri.removeprefix("file://")) / MODEL_FOLDER
+        if await asyncio.to_thread(model.is_dir):
+            return await self._put_policy(run_id, step, model)
+        with TemporaryDirectory(prefix="policy-") as folder:
+            return await self._publish(run_id, step, Path(folder))
+
+    async def _publish(self, run_id: str, step: int, scratch: Path) -> PolicyFolder:
+        await self.compute(partial(self._learner.publish, scratch / MODEL_FOLDER))
+        return await self._put_policy(run_id, step, scratch / MODEL_FOLDER)
 
     async def _put_policy(self, run_id: str, step: int, folder: Path) -> PolicyFolder:
         digest = await self.compute(partial(self._digest, folder))
@@ -155,4 +175,7 @@ def optimiser_of(spec: RunSpec) -> Optimiser:
         training.adam_beta2,
         training.max_grad_norm,
         spec.seed,
+        lora_rank=training.lora_rank,
+        lora_alpha=training.lora_alpha or training.lora_rank,
+        base=spec.model.path,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
@@ -48,10 +49,10 @@ def read_companions(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(paths) if path.name not in NOT_COMPANIONS}
 
 
-def save_model(model: Any, companions: Mapping[str, bytes], folder: Path) -> None:
-    """Write config and weights, and the companions as they were read."""
+def save_model(model: Any, weights: Mapping[str, Tensor], companions: Mapping[str, bytes], folder: Path) -> None:
+    """Write the model's config, weights under ordinary names, and the companions as they were read."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, state_dict=dict(weights))
     for name, content in companions.items():
         (folder / name).write_bytes(content)
 

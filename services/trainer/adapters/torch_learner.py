@@ -1,54 +1,65 @@
-"""The learner in torch: one process, float32, AdamW. It refuses numbers that aren't finite, and names their episode."""
+"""The learner in torch: float32, AdamW, all weights or low-rank adapters, alone or as one of several ranks.
+
+It refuses numbers that aren't finite, and names their episode.
+"""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from services.trainer.adapters.batch_pass import BatchPass, clear_gradients
+from services.trainer.adapters.low_rank import ADAPTER_FOLDER, adapt, load_adapter, merged, save_adapter
 from services.trainer.adapters.model_folder import check_tokenizer, load_model, read_companions, save_model
+from services.trainer.adapters.optimiser_files import SEED_STRIDE, load_optimiser, save_optimiser
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.packing import halves
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.rows import Row
 from services.trainer.ports import Optimiser, Ranks, Recipe
 from services.trainer.ranks.alone import Alone
+from services.trainer.ranks.sharding import full
+from services.trainer.ranks.together import together
 
 MODEL_FOLDER = "model"
-OPTIMISER_FILE = "optimiser.pt"
-RANDOM_FILE = "random.pt"
+OPTIMISER_FOLDER = "optimiser"
 
 
 class TorchLearner:
-    """See ports.Learner."""
+    """See ports.HalvesLearner."""
 
     def __init__(self, threads: int, ranks: Ranks | None = None) -> None:
         self._threads = threads
         self._ranks: Ranks = ranks or Alone()
         self._model: Any = None
         self._optimiser: torch.optim.AdamW | None = None
-        self._max_grad_norm = 1.0
+        self._settings: Optimiser | None = None
         self._companions: dict[str, bytes] = {}
 
     def start(self, model: Path, optimiser: Optimiser) -> None:
         """See Learner.start."""
-        check_tokenizer(model)
-        self._load(model, optimiser)
-        torch.manual_seed(optimiser.seed)
+        together(self._ranks, partial(check_tokenizer, model))
+        self._load(model, None, optimiser)
+        torch.manual_seed(optimiser.seed + SEED_STRIDE * self._ranks.rank)
 
-    def restore(self, checkpoint: Path, optimiser: Optimiser) -> None:
+    def restore(self, checkpoint: Path, optimiser: Optimiser, base: Path | None = None) -> None:
         """See Learner.restore."""
-        loaded = self._load(checkpoint / MODEL_FOLDER, optimiser)
+        if optimiser.lora_rank:
+            assert base is not None
+            self._load(base, checkpoint / ADAPTER_FOLDER, optimiser)
+        else:
+            self._load(checkpoint / MODEL_FOLDER, None, optimiser)
+        assert self._optimiser is not None
         try:
-            loaded.load_state_dict(torch.load(checkpoint / OPTIMISER_FILE, weights_only=True))
-            torch.set_rng_state(torch.load(checkpoint / RANDOM_FILE, weights_only=True))
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            load_optimiser(
+                checkpoint / OPTIMISER_FOLDER, self._model, self._optimiser, self._ranks, seed=optimiser.seed
+            )
+        except (OSError, KeyError, ValueError, RuntimeError, CheckpointException) as error:
             raise StepRefused(f"checkpoint {checkpoint} can't be loaded: {error}") from error
-        # The run's settings are in force, also where they differ from those that the checkpoint was written under.
-        for group in loaded.param_groups:
-            group.update(lr=optimiser.learning_rate, weight_decay=optimiser.weight_decay)
 
     def accumulate(self, rows: Sequence[Row], recipe: Recipe) -> BatchStats:
         """See Learner.accumulate."""
@@ -62,7 +73,8 @@ class TorchLearner:
     def apply(self) -> float:
         """See Learner.apply."""
         assert self._optimiser is not None
-        norm: Tensor = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._max_grad_norm)
+        assert self._settings is not None
+        norm: Tensor = full(torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.max_grad_norm))
         if not bool(torch.isfinite(norm)):
             raise StepRefused("gradient norm is not finite")
         self._optimiser.step()
@@ -72,20 +84,56 @@ class TorchLearner:
     def save(self, folder: Path) -> None:
         """See Learner.save."""
         assert self._optimiser is not None
-        save_model(self._model, self._companions, folder / MODEL_FOLDER)
-        torch.save(self._optimiser.state_dict(), folder / OPTIMISER_FILE)
-        torch.save(torch.get_rng_state(), folder / RANDOM_FILE)
+        assert self._settings is not None
+        if self._settings.lora_rank:
+            adapters = self._whole(only_trained=True)
+            if self._ranks.rank == 0:
+                save_adapter(adapters, self._settings, folder / ADAPTER_FOLDER)
+        else:
+            self.publish(folder / MODEL_FOLDER)
+        save_optimiser(folder / OPTIMISER_FOLDER, self._model, self._optimiser, self._ranks)
 
-    def _load(self, model: Path, optimiser: Optimiser) -> torch.optim.AdamW:
+    def publish(self, folder: Path) -> None:
+        """See Learner.publish."""
+        assert self._settings is not None
+        weights = self._whole(only_trained=False)
+        if self._ranks.rank:
+            return
+        if self._settings.lora_rank:
+            save_adapter(weights, self._settings, folder / ADAPTER_FOLDER)
+            weights = merged(weights, self._settings.lora_alpha / self._settings.lora_rank)
+        save_model(self._model, weights, self._companions, folder)
+
+    def _whole(self, *, only_trained: bool) -> dict[str, Tensor]:
+        """Parameters, and buffers that are saved, at rank 0. All ranks call it."""
+        saved = self._model.state_dict().keys()
+        buffers = ((name, buffer) for name, buffer in self._model.named_buffers() if name in saved)
+        parameters = (
+            (name, parameter)
+            for name, parameter in self._model.named_parameters()
+            if parameter.requires_grad or not only_trained
+        )
+        return self._ranks.full(parameters) | ({} if only_trained else dict(buffers))
+
+    def _load(self, model: Path, adapter: Path | None, optimiser: Optimiser) -> None:
         torch.set_num_threads(self._threads)
-        self._model = load_model(model)
-        self._model.train()
+        self._model = together(self._ranks, partial(_loaded, model, adapter, optimiser))
         self._companions = read_companions(model)
-        self._max_grad_norm = optimiser.max_grad_norm
+        self._settings = optimiser
+        self._ranks.shard(self._model)
         self._optimiser = torch.optim.AdamW(
-            self._model.parameters(),
+            [parameter for parameter in self._model.parameters() if parameter.requires_grad],
             lr=optimiser.learning_rate,
             betas=(optimiser.beta1, optimiser.beta2),
             weight_decay=optimiser.weight_decay,
         )
-        return self._optimiser
+
+
+def _loaded(folder: Path, adapter: Path | None, optimiser: Optimiser) -> Any:
+    model: Any = load_model(folder)
+    if optimiser.lora_rank:
+        adapt(model, optimiser)
+        if adapter is not None:
+            load_adapter(model, adapter)
+    model.train()
+    return model

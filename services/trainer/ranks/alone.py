@@ -32,4 +32,4 @@ class Alone:
 
     def full(self, tensors: Iterator[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """See Ranks.full."""
-        return dict(tensors)
+        return {name: tensor.detach() for name, tensor in tensors}

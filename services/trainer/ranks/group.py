@@ -9,7 +9,7 @@ Every rank makes the same calls in the same order. A refusal of one rank is rais
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch.distributed as dist
 from torch import Tensor
@@ -37,7 +37,7 @@ class Group:
         """Meet the other ranks at MASTER_ADDR:MASTER_PORT; blocks until all are there. `timeout_s`: of each wait."""
         dist.init_process_group(BACKEND, timeout=timedelta(seconds=timeout_s), rank=self.rank, world_size=self.size)
         self._mesh = init_device_mesh("cpu", (self.size,))
-        self._commands = dist.new_group(timeout=IDLE)
+        self._commands = cast(dist.ProcessGroup, dist.new_group(timeout=IDLE))
 
     def leave(self) -> None:
         """Let go of the connections."""

@@ -293,12 +293,12 @@ async def test_a_corrupt_checkpoint_is_refused_by_name(bench: Bench, model_folde
     messages = await bench.feed(await take_batch(bench, 1))
     completed = messages[1]
     assert isinstance(completed, StepCompleted)
-    (Path(completed.checkpoint_uri.removeprefix("file://")) / "optimiser.pt").write_bytes(b"torn")
+    (Path(completed.checkpoint_uri.removeprefix("file://")) / "optimiser" / "__0_0.distcp").write_bytes(b"torn")
     event = await take_batch(bench, 2)
     bench.restart()
     failed = (await bench.feed(event))[-1]
     assert isinstance(failed, StepFailed)
-    assert failed.detail == f"checkpoint {completed.checkpoint_uri}: optimiser.pt is missing or corrupt"
+    assert failed.detail == f"checkpoint {completed.checkpoint_uri}: optimiser/__0_0.distcp is missing or corrupt"
 
 
 async def test_curves_are_written_whole_each_time(bench: Bench, model_folder: Path):
