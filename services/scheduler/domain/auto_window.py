@@ -2,7 +2,8 @@
 
 Wide windows are fast and drift; narrow ones stall. How much of each depends on the spread of durations, on N against C
 and on the batch, so it is computed: a small model of the queue runs on durations drawn from the last observed ones,
-once every N finished items (512 at least), with windows from N downwards; the first that keeps the bound is taken.
+after N finished items and then ever more rarely, with windows from N downwards; the first that keeps the bound is
+taken.
 Drift is the mean KL divergence (nats) of a batch's durations, in five classes of equal probability, from those of all
 items, less what the same items have in order of position: what batches of that size have by chance. A window selects
 by duration alone, so whatever depends on an item's duration (difficulty) drifts no more (data processing inequality).
@@ -20,11 +21,11 @@ from heapq import heappop, heappush
 from services.scheduler.domain.config import RunConfig
 
 CLASSES = 5
-_DRAWN_ITEMS = 3072
+_DRAWN_ITEMS = 4096
 _KEPT_DURATIONS = 2048
 _FIRST_DURATIONS = 64
 # Weighing costs as much as deciding on about as many items, also when a queue is folded after a restart.
-_NEW_DURATIONS = 512
+_NEW_DURATIONS = 2048
 _STEP = math.sqrt(2.0)
 
 
@@ -50,7 +51,7 @@ class AutoWindow:
         """A batch was handed over: the moment to weigh the window anew, if enough items have finished since."""
         if self._unweighed < self._enough:
             return
-        self._unweighed, self._enough = 0, max(_NEW_DURATIONS, self._config.queue_items)
+        self._unweighed, self._enough = 0, max(self._config.queue_items, min(2 * self._enough, _NEW_DURATIONS))
         scaled = self._shape.widest(list(self._durations_s), self._bound)
         wanted = round(scaled * self._config.queue_items / self._shape.queue_items)
         self.window_items = max(1, min(wanted, self._config.queue_items))
@@ -67,7 +68,7 @@ class Shape:
     def of(cls, config: RunConfig) -> "Shape":
         """The model's numbers, in items."""
         cohort = config.mode == "cohort"
-        factor = max(1.0, config.queue_items * (2 if cohort else 10) / _DRAWN_ITEMS)
+        factor = max(1.0, config.queue_items * (2 if cohort else 8) / _DRAWN_ITEMS)
         numbers = (config.queue_items, config.in_flight_items, config.items_per_batch)
         return cls(*(max(1, round(number / factor)) for number in numbers), cohort=cohort)
 
