@@ -131,7 +131,7 @@ class Sidecar:
         before = (await self._engine.look()).gate
         aborted = await self._engine.close(wait_s=0.0)
         await self._report()
-        await self._engine.load(folder)
+        await self._engine.load(folder, policy.digest)
         if not before.policy_digest:
             await self._engine.warm_up(self._pace.warm_up_tokens)
         await self._engine.open(policy, before.boot_id)

@@ -12,6 +12,7 @@ import sys
 import stamina
 
 from services.inference.settings import EngineSettings
+from services.inference.speculation import HEADED, install, speculative_config
 from services.kernel.errors import InvalidInput, Transient
 from services.kernel.settings import load_settings
 
@@ -57,6 +58,8 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
         *("--distributed-executor-backend", "services.inference.in_process.InProcessExecutor"),
         *("--worker-extension-cls", "services.inference.policy_worker.PolicyWorker"),
     ]
+    if settings.speculative_tokens:
+        arguments += ["--speculative-config", speculative_config(settings.speculative_tokens)]
     if settings.max_model_tokens:
         arguments += ["--max-model-len", str(settings.max_model_tokens)]
     if settings.kv_pool_port:
@@ -87,6 +90,11 @@ def check_model(settings: EngineSettings) -> None:
             raise InvalidInput(variable, str(settings.model), f"a folder with {name}")
     if not list(settings.model.glob("*.safetensors")):
         raise InvalidInput(variable, str(settings.model), "a folder with *.safetensors")
+    kind = json.loads((settings.model / "config.json").read_text()).get("model_type")
+    if settings.speculative_tokens and kind not in HEADED:
+        raise InvalidInput(
+            "FORGERL_ENGINE_SPECULATIVE_TOKENS", settings.speculative_tokens, f"0 with a {kind} model; else {HEADED}"
+        )
     tokenizer = json.loads((settings.model / "tokenizer_config.json").read_text())
     if not (settings.model / "chat_template.jinja").is_file() and not tokenizer.get("chat_template"):
         raise InvalidInput(variable, str(settings.model), "a tokenizer with a chat template")
@@ -117,6 +125,8 @@ def main() -> None:
     from services.inference.vllm_start import prepare, serve
 
     prepare()
+    if settings.speculative_tokens:
+        install()
     try:
         await_pool(settings)
     except Transient as error:

@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from services.inference.speculation import load_draft
+
 _SHAPE = (
     "architectures",
     "hidden_size",
@@ -24,17 +26,21 @@ _SHAPE = (
 class PolicyWorker:
     """Mixed into vLLM's worker by --worker-extension-cls."""
 
-    def load_policy(self, folder: str) -> dict[str, Any]:
-        """Load the weights in `folder`; {"loaded": bool, "why_not": str}. Only while generation is paused."""
+    def load_policy(self, folder: str, policy_digest: str = "") -> dict[str, Any]:
+        """Load the weights in `folder`, and the draft head beside them where the engine speculates.
+
+        {"loaded": bool, "why_not": str, "no_draft": str}; `no_draft` says why it doesn't speculate with this policy.
+        Only while generation is paused.
+        """
         worker: Any = self
         home = getattr(worker, "_policy_home", None) or worker.vllm_config.model_config.model
         worker._policy_home = home
         why_not = differs(Path(home), Path(folder))
         if why_not:
-            return {"loaded": False, "why_not": why_not}
+            return {"loaded": False, "why_not": why_not, "no_draft": ""}
         worker.model_runner.reload_weights(weights_path=folder)
         repack_tied(worker.model_runner.get_model())
-        return {"loaded": True, "why_not": ""}
+        return {"loaded": True, "why_not": "", "no_draft": load_draft(worker, Path(folder), policy_digest)}
 
 
 def differs(home: Path, folder: Path) -> str:

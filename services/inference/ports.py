@@ -27,8 +27,11 @@ class Engine(Protocol):
         """Let nothing in and end what runs, after `wait_s`, with its output so far. Number of calls ended."""
         ...
 
-    async def load(self, folder: str) -> None:
-        """Put a policy's weights in place of the present ones. Raises Refused when they don't fit."""
+    async def load(self, folder: str, policy_digest: str) -> None:
+        """Put a policy's weights in place of the present ones, its draft head too. Raises Refused when they don't fit.
+
+        A draft head of another policy isn't used: the engine then doesn't speculate, which is warned of.
+        """
         ...
 
     async def warm_up(self, tokens: int) -> None:

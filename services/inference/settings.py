@@ -53,6 +53,8 @@ class EngineSettings(ServiceSettings, env_prefix="FORGERL_ENGINE_"):
     max_model_tokens: int = Field(default=0, ge=0)
     # Tokens a KV block; the CPU kernels want multiples of 32.
     block_tokens: int = Field(default=32, ge=32, multiple_of=32)
+    # Tokens that a policy's draft head guesses before each verification; 0: no speculative decoding.
+    speculative_tokens: int = Field(default=0, ge=0, le=8)
     # Parsers of the model's text, by vLLM's names.
     tool_call_parser: str = "hermes"
     reasoning_parser: str = "qwen3"

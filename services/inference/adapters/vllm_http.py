@@ -12,6 +12,7 @@ from services.inference.domain.engine import Gate, Load, Seen, Shape
 from services.inference.domain.policies import Policy
 from services.inference.ports import Busy
 from services.kernel.errors import Refused, Transient
+from services.kernel.logs import get_logger
 
 _ABORT_S = 10.0
 # Two requests a look, and a report must be out before the router misses three of them.
@@ -43,12 +44,15 @@ class VllmEngine:
             raise Transient(f"engine: {state['in_flight']} calls don't end")
         return int(state["aborted"])
 
-    async def load(self, folder: str) -> None:
+    async def load(self, folder: str, policy_digest: str) -> None:
         """See ports.Engine. Only between close and open: the gate's abort has paused generation."""
-        answer = await self._call("POST", "/collective_rpc", {"method": "load_policy", "args": [folder]})
+        order = {"method": "load_policy", "args": [folder, policy_digest]}
+        answer = await self._call("POST", "/collective_rpc", order)
         for result in answer["results"]:
             if not result["loaded"]:
                 raise Refused(f"policy in {folder}: {result['why_not']}")
+            if result["no_draft"]:
+                get_logger().warning("speculation.off", policy_digest=policy_digest, reason=result["no_draft"])
         if not (await self._call("POST", "/reset_prefix_cache"))["success"]:
             raise Transient("engine: the prefix cache could not be cleared")
         await self._call("POST", "/resume")

@@ -102,7 +102,7 @@ class Engine:
         """What the sidecar does; how many calls were aborted."""
         before = (await self.control.look()).gate
         aborted = await self.control.close(wait_s=0.0)
-        await self.control.load(str(folder))
+        await self.control.load(str(folder), digest)
         if not before.policy_digest:
             await self.control.warm_up(96)
         self.policies += 1
@@ -138,10 +138,13 @@ def _env(folder: Path, **own: object) -> dict[str, str]:
 
 
 @contextmanager
-def running_engine(folder: Path, model: Path, pool_port: int = 0) -> Iterator[Engine]:
+def running_engine(folder: Path, model: Path, pool_port: int = 0, draft_tokens: int = 0) -> Iterator[Engine]:
     """An engine on `model`; its log is in `folder`."""
     port = free_port()
-    env = _env(folder, FORGERL_ENGINE_MODEL=model, FORGERL_ENGINE_PORT=port, FORGERL_ENGINE_KV_POOL_PORT=pool_port)
+    env = _env(
+        folder, FORGERL_ENGINE_MODEL=model, FORGERL_ENGINE_PORT=port, FORGERL_ENGINE_KV_POOL_PORT=pool_port,
+        FORGERL_ENGINE_SPECULATIVE_TOKENS=draft_tokens,
+    )  # fmt: skip
     process = Process("services.inference.engine", env, folder / f"engine-{port}.log")
     try:
         url = f"http://127.0.0.1:{port}"

@@ -73,7 +73,7 @@ async def test_weights_of_another_shape_are_refused_and_the_engine_lives_on(rig:
     await rig.engine.swap(rig.one, "fits")
     await rig.engine.control.close(wait_s=0.0)
     with pytest.raises(Refused, match="tie_word_embeddings"):
-        await rig.engine.control.load(str(rig.misfit))
+        await rig.engine.control.load(str(rig.misfit), "misfit")
     await rig.engine.swap(rig.one, "again")
     assert len(sampled(await rig.engine.generate(PROMPT, "again", 4))[0]) == 4
 

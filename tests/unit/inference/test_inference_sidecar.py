@@ -47,8 +47,8 @@ class Engine:
         self.gate = Gate(gate.boot_id, False, gate.run_id, gate.policy_step, gate.policy_digest)
         return 2
 
-    async def load(self, folder: str) -> None:
-        self.did.append(f"load {folder}")
+    async def load(self, folder: str, policy_digest: str) -> None:
+        self.did.append(f"load {folder} {policy_digest}")
         if self.refuse and folder.endswith(self.refuse):
             raise Refused("hidden_size differs")
         self.during_load()
@@ -118,10 +118,10 @@ async def world() -> AsyncIterator[World]:
 async def test_a_swap_closes_loads_warms_up_once_and_opens(world: World, eventually: Any) -> None:
     world.publish(ONE)
     await eventually(lambda: world.serves(ONE))
-    assert world.engine.did == ["close 0", "load /uri-1", "warm 96", "open d1"]
+    assert world.engine.did == ["close 0", "load /uri-1 d1", "warm 96", "open d1"]
     world.publish(TWO)
     await eventually(lambda: world.serves(TWO))
-    assert world.engine.did[4:] == ["close 0", "load /uri-2", "open d2"]
+    assert world.engine.did[4:] == ["close 0", "load /uri-2 d2", "open d2"]
     await eventually(lambda: (State.READY, 2) in world.signals.states)
     order = [state for state, _ in world.signals.states]
     assert order.index(State.STARTING) < order.index(State.SWAPPING) < order.index(State.READY)
@@ -138,7 +138,7 @@ async def test_policies_that_come_during_a_swap_are_skipped_but_the_newest(world
     world.engine.during_load = newer
     world.publish(ONE)
     await eventually(lambda: world.serves(THREE))
-    assert "load /uri-2" not in world.engine.did
+    assert "load /uri-2 d2" not in world.engine.did
 
 
 async def test_an_engine_that_started_anew_gets_its_policy_again(world: World, eventually: Any) -> None:
@@ -149,7 +149,7 @@ async def test_an_engine_that_started_anew_gets_its_policy_again(world: World, e
     world.engine.restart()
     world.engine.up = True
     await eventually(lambda: world.serves(ONE))
-    assert world.engine.did[4:] == ["close 0", "load /uri-1", "warm 96", "open d1"]
+    assert world.engine.did[4:] == ["close 0", "load /uri-1 d1", "warm 96", "open d1"]
 
 
 async def test_an_engine_that_dies_during_the_load_is_not_opened_with_other_weights(
@@ -162,16 +162,16 @@ async def test_an_engine_that_dies_during_the_load_is_not_opened_with_other_weig
     world.engine.during_load = die
     world.publish(ONE)
     await eventually(lambda: world.serves(ONE))
-    assert world.engine.did.count("load /uri-1") == 2
+    assert world.engine.did.count("load /uri-1 d1") == 2
 
 
 async def test_a_policy_that_does_not_fit_is_refused_once_and_the_next_is_taken(world: World, eventually: Any) -> None:
     world.engine.refuse = "uri-1"
     world.publish(ONE)
-    await eventually(lambda: "load /uri-1" in world.engine.did)
+    await eventually(lambda: "load /uri-1 d1" in world.engine.did)
     reports = len(world.signals.states)
     await eventually(lambda: len(world.signals.states) > reports + 3)
-    assert world.engine.did.count("load /uri-1") == 1
+    assert world.engine.did.count("load /uri-1 d1") == 1
     assert not world.engine.gate.is_open
     world.publish(TWO)
     await eventually(lambda: world.serves(TWO))
@@ -208,4 +208,4 @@ async def test_an_engine_too_busy_to_answer_is_lost_only_after_a_while(world: Wo
     await eventually(lambda: world.signals.states[-1] == (State.STARTING, -1))
     world.engine.busy = False
     await eventually(lambda: world.signals.states[-1] == (State.READY, 1))
-    assert world.engine.did.count("load /uri-1") == 1
+    assert world.engine.did.count("load /uri-1 d1") == 1
