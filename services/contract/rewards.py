@@ -12,6 +12,9 @@ from dataclasses import dataclass
 PROCESS_FLOOR = -1.0
 """An episode's process terms are scaled to sum to no less than this, so that alpha bounds what they can cost."""
 
+SPREAD_FLOOR = 1e-4
+"""Added to a standard deviation before anything is divided by it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RewardWeights:
@@ -92,30 +95,39 @@ def token_mean(values: Sequence[float], turn_tokens: Sequence[int]) -> float:
 
 
 def group_advantages(
-    members: Sequence[Member], weights: RewardWeights, *, turn_aligned: bool = False
+    members: Sequence[Member], weights: RewardWeights, *, turn_aligned: bool = False, divided: bool = False
 ) -> list[tuple[float, ...]]:
     """A_t of each turn of each eligible member of one group; one vote an episode in the baseline.
 
     Default baseline: leave-one-out mean of the others' token-averaged reward-to-go. `turn_aligned`: leave-one-out mean
-    of the others' reward-to-go at the same turn (their last turn's where they were shorter). A group with fewer than
-    two members has no baseline: ValueError.
+    of the others' reward-to-go at the same turn (their last turn's where they were shorter). `divided`: over the
+    standard deviation of the members' token-averaged reward-to-go (GRPO, arXiv 2402.03300, section 4.1.2). A group
+    with fewer than two members has no baseline: ValueError.
     """
     if len(members) < 2:
         raise ValueError(f"group: given {len(members)} eligible members; allowed at least 2")
     base_s = time_base_s(members, weights)
     to_go = [reward_to_go(turn_rewards(member, weights, base_s), weights.gamma) for member in members]
-    others = len(members) - 1
-    if turn_aligned:
-        return [
-            tuple(
-                value - math.fsum(_aligned(other, t) for j, other in enumerate(to_go) if j != i) / others
-                for t, value in enumerate(mine)
-            )
-            for i, mine in enumerate(to_go)
-        ]
     means = [token_mean(values, member.turn_tokens) for values, member in zip(to_go, members, strict=True)]
-    total = math.fsum(means)
-    return [tuple(value - (total - means[i]) / others for value in mine) for i, mine in enumerate(to_go)]
+    scale = 1.0 / (statistics.stdev(means) + SPREAD_FLOOR) if divided else 1.0
+    baselines = _turn_baselines(to_go) if turn_aligned else _mean_baselines(to_go, means)
+    return [
+        tuple((value - base) * scale for value, base in zip(mine, bases, strict=True))
+        for mine, bases in zip(to_go, baselines, strict=True)
+    ]
+
+
+def _mean_baselines(to_go: Sequence[Sequence[float]], means: Sequence[float]) -> list[list[float]]:
+    total, others = math.fsum(means), len(means) - 1
+    return [[(total - mean) / others] * len(mine) for mine, mean in zip(to_go, means, strict=True)]
+
+
+def _turn_baselines(to_go: Sequence[Sequence[float]]) -> list[list[float]]:
+    others = len(to_go) - 1
+    return [
+        [math.fsum(_aligned(other, t) for j, other in enumerate(to_go) if j != i) / others for t in range(len(mine))]
+        for i, mine in enumerate(to_go)
+    ]
 
 
 def _aligned(to_go: Sequence[float], turn: int) -> float:

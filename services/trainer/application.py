@@ -4,7 +4,7 @@ Exactly once: the checkpoint is durable before one transaction appends StepCompl
 batch as seen; old folders go only once later events are committed. It refuses a batch out of turn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ from forgerl.events.v1.gateway_pb2 import RunCreated, RunRemoved
 from forgerl.events.v1.scheduler_pb2 import BatchAssembled
 from forgerl.events.v1.trainer_pb2 import PolicyPublished, StepCompleted, StepFailed
 from forgerl.scheduler.v1.manifest_pb2 import BatchManifest
-from forgerl.trainer.v1.report_pb2 import EpisodeReport, StepReport
+from forgerl.trainer.v1.report_pb2 import EpisodeReport, HistogramReport, StepReport
 from forgerl.trainer.v1.run_record_pb2 import RunFreed, RunTaken
 from google.protobuf.message import Message
 from opentelemetry import trace
@@ -25,6 +25,8 @@ from services.kernel.errors import Transient
 from services.kernel.event_store import EventStore, Write
 from services.kernel.logs import get_logger
 from services.kernel.telemetry import link, use_parent
+from services.trainer.domain.histograms import Histogram
+from services.trainer.domain.losses import loss_of
 from services.trainer.domain.metrics import staleness_steps, yield_metrics
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.run_state import RunState, fold, freed_policies, kept_checkpoints
@@ -94,6 +96,8 @@ class Trainer:
             return []
         taken = Write(record_stream(run_id), state.record_version, (RunTaken(run_id=run_id, spec=created.spec),))
         try:
+            interval = loss_of(created.spec.training).describe()
+            get_logger().info("run.taken", run_id=run_id, loss=interval)
             policy = await self._training.first_policy(run_id, created.spec)
         except StepRefused as refused:
             return [taken, self._failed(state, 0, refused)]
@@ -151,7 +155,9 @@ class Trainer:
             run_id=state.run_id, step=number, digest=trained.policy.digest, uri=trained.policy.uri
         )
         published.published_at.FromDatetime(now)
-        await self._keeping.curves(state, completed)
+        await self._keeping.curves(state, completed, trained.stats.histograms)
+        if trained.alarm:
+            get_logger().warning("mismatch.alarm", run_id=state.run_id, step=number, detail=trained.alarm)
         reward = round(trained.metrics["reward_mean"], 4)
         get_logger().info("step.completed", run_id=state.run_id, step=number, reward_mean=reward)
         return (completed, published)
@@ -188,7 +194,17 @@ class Keeping:
     async def report(self, state: RunState, trained: TrainedStep, metrics: dict[str, float]) -> BlobRef:
         """Put what was done with each episode into the blob store."""
         report = StepReport(run_id=state.run_id, step=state.step + 1, metrics=metrics)
-        for plan in trained.plans:
+        for name, histogram in trained.stats.histograms.items():
+            report.histograms.append(
+                HistogramReport(
+                    name=name,
+                    edges=histogram.edges,
+                    counts=histogram.counts,
+                    low=histogram.low if histogram.count else 0.0,
+                    high=histogram.high if histogram.count else 0.0,
+                )
+            )
+        for plan in trained.prepared.plans:
             report.episodes.append(
                 EpisodeReport(
                     episode_id=plan.episode.episode_id,
@@ -199,14 +215,16 @@ class Keeping:
                     trained_tokens=plan.trained_tokens,
                     turn_advantages=plan.turn_advantages,
                     staleness_steps=staleness_steps(plan, state.step),
+                    loss_weight=trained.prepared.loss_weights.get(plan.episode.episode_id, 0.0),
+                    masked_tokens=trained.prepared.masked_tokens(plan.episode.episode_id),
                 )
             )
         return await self._blobs.put(report.SerializeToString(deterministic=True), REPORT_MEDIA_TYPE)
 
-    async def curves(self, state: RunState, completed: StepCompleted) -> None:
+    async def curves(self, state: RunState, completed: StepCompleted, histograms: Mapping[str, Histogram]) -> None:
         """Write the run's curves with the new step."""
         steps = [(int(step.step), dict(step.metrics)) for step in (*state.steps, completed)]
-        await self._training.compute(partial(self._curves.record, state.run_id, steps))
+        await self._training.compute(partial(self._curves.record, state.run_id, steps, histograms))
 
     async def free(self, state: RunState) -> int:
         """Remove everything of a run; returns the bytes freed."""

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from services.trainer.domain.histograms import Histogram
+
 
 class CurveFiles:
     """See ports.Curves."""
@@ -17,7 +19,9 @@ class CurveFiles:
         self._root = root
         self._writers: dict[str, Any] = {}
 
-    def record(self, run_id: str, steps: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+    def record(
+        self, run_id: str, steps: Sequence[tuple[int, Mapping[str, float]]], histograms: Mapping[str, Histogram]
+    ) -> None:
         """See Curves.record."""
         folder = self._root / run_id
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,6 +36,9 @@ class CurveFiles:
         events = self._writer(run_id)
         for name, value in metrics.items():
             events.add_scalar(name.replace(".", "/"), value, step)
+        for name, histogram in histograms.items():
+            if histogram.count:
+                _draw(events, name, histogram, step)
         events.flush()
 
     def forget(self, run_id: str) -> None:
@@ -48,3 +55,18 @@ class CurveFiles:
 
             self._writers[run_id] = SummaryWriter(str(self._root / run_id / "tensorboard"))
         return self._writers[run_id]
+
+
+def _draw(events: Any, name: str, histogram: Histogram, step: int) -> None:
+    """TensorBoard's buckets are named by their upper limits; the open ones end at the lowest and highest value."""
+    events.add_histogram_raw(
+        f"histogram/{name}",
+        min=histogram.low,
+        max=histogram.high,
+        num=histogram.count,
+        sum=histogram.total,
+        sum_squares=histogram.squares,
+        bucket_limits=[*histogram.edges, max(histogram.high, histogram.edges[-1])],
+        bucket_counts=list(histogram.counts),
+        global_step=step,
+    )

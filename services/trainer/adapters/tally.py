@@ -15,7 +15,9 @@ from services.trainer.domain.histograms import RATIO_EDGES, Histogram
 from services.trainer.domain.losses import TokenTerms
 from services.trainer.domain.rows import Row
 
-MEASURES = ("tokens", "objective", "loss", "entropy", "ratio", "cut", "k3", "difference", "fresh", "fresh_difference")
+OF_ALL = ("tokens", "objective", "loss", "entropy", "ratio", "cut", "k3", "difference")
+OF_FRESH = ("fresh", "fresh_difference", "fresh_k3")
+MEASURES = (*OF_ALL, *OF_FRESH)
 
 
 class Tally:
@@ -46,6 +48,7 @@ class Tally:
                 np.abs(difference_N),
                 fresh_N,
                 fresh_N * np.abs(difference_N),
+                fresh_N * (ratio_N - 1 - difference_N),
             ]
         )
         self._ratio = self._ratio.plus(Histogram.of(RATIO_EDGES, ratio_N))
@@ -79,6 +82,7 @@ class Tally:
             fresh_diff_mean=total["fresh_difference"],
             fresh_diff_max=self._fresh_max,
             grad_noise=grad_noise,
+            fresh_kl=total["fresh_k3"],
             domains={name: self._domain(name) for name in sorted(self._sums)},
             histograms={"ratio": self._ratio},
         )
@@ -104,9 +108,9 @@ class Tally:
 def _means(sums_M: NDArray[np.float64]) -> dict[str, float]:
     """Token means; counts and the objective, whose weights hold its denominator, stay sums."""
     sums = dict(zip(MEASURES, sums_M.tolist(), strict=True))
-    counts = {name: sums[name] for name in ("tokens", "fresh", "objective")}
-    means = {name: total / max(1.0, sums["tokens"]) for name, total in sums.items()}
-    return means | counts | {"fresh_difference": sums["fresh_difference"] / max(1.0, sums["fresh"])}
+    means = {name: sums[name] / max(1.0, sums["tokens"]) for name in OF_ALL}
+    fresh = {name: sums[name] / max(1.0, sums["fresh"]) for name in OF_FRESH}
+    return means | fresh | {name: sums[name] for name in ("tokens", "objective", "fresh")}
 
 
 def _numbers(values_N: Tensor) -> NDArray[np.float64]:

@@ -4,8 +4,9 @@ It refuses to train an episode that is not eligible, one that comes twice, and a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from services.contract.rewards import (
     Member,
@@ -60,9 +61,13 @@ def is_trained(node: Node) -> bool:
 
 
 def plan_batch(
-    groups: Sequence[Sequence[EpisodeInput]], weights: RewardWeights, *, turn_aligned: bool
+    groups: Sequence[Sequence[EpisodeInput]], weights: RewardWeights, *, turn_aligned: bool, divided: bool = False
 ) -> list[EpisodePlan]:
-    """Advantages of every group's eligible members, in the manifest's order. Raises StepRefused on a bad number."""
+    """Advantages of every group's eligible members, in the manifest's order. Raises StepRefused on a bad number.
+
+    `turn_aligned`, `divided`: see contract.rewards.group_advantages.
+    """
+    advantages_of = partial(group_advantages, weights=weights, turn_aligned=turn_aligned, divided=divided)
     seen: set[str] = set()
     plans: list[EpisodePlan] = []
     for index, group in enumerate(groups):
@@ -73,16 +78,20 @@ def plan_batch(
                 continue
             seen.add(episode.episode_id)
             fresh.append(episode)
-        plans += [replace(plan, group_id=str(index)) for plan in _plan_group(fresh, weights, turn_aligned)]
+        plans += [replace(plan, group_id=str(index)) for plan in _plan_group(fresh, weights, advantages_of)]
     return plans
 
 
-def _plan_group(group: Sequence[EpisodeInput], weights: RewardWeights, turn_aligned: bool) -> list[EpisodePlan]:
+def _plan_group(
+    group: Sequence[EpisodeInput],
+    weights: RewardWeights,
+    advantages_of: Callable[[Sequence[Member]], list[tuple[float, ...]]],
+) -> list[EpisodePlan]:
     eligible = [episode for episode in group if episode.eligible]
     if len(eligible) < 2:
         return [_left_out(e, "too_few_eligible" if e.eligible else e.why_not or "not_eligible") for e in group]
     members = [_member(episode) for episode in eligible]
-    advantages = group_advantages(members, weights, turn_aligned=turn_aligned)
+    advantages = advantages_of(members)
     base_s = time_base_s(members, weights)
     by_id = {
         episode.episode_id: _trained(episode, turns, math.fsum(turn_rewards(member, weights, base_s)))

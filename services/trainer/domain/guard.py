@@ -19,14 +19,14 @@ STALE_ALLOWANCE = 10.0
 class DomainStats:
     """Token means over a domain's trained tokens; see BatchStats."""
 
-    tokens: int
-    loss: float
-    entropy: float
-    ratio_mean: float
-    ratio_max: float
-    clip_share: float
-    mismatch_kl: float
-    logprob_diff_mean: float
+    tokens: int = 0
+    loss: float = 0.0
+    entropy: float = 0.0
+    ratio_mean: float = 0.0
+    ratio_max: float = 0.0
+    clip_share: float = 0.0
+    mismatch_kl: float = 0.0
+    logprob_diff_mean: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class BatchStats:
     """Over a batch's trained tokens. `fresh`: tokens sampled from exactly the weights that are being trained.
 
     `loss`: the objective, sum of weight * loss. `mismatch_kl`: mean of the k3 estimate exp(d) - 1 - d,
-    d = trainer's log-probability - engine's (Schulman 2020).
+    d = trainer's log-probability - engine's (Schulman 2020); `fresh_kl`: the same over fresh tokens.
     `grad_noise`: |g1 - g2|^2 / |g1 + g2|^2 for the gradients of the batch's halves; 1 is expected of pure noise.
     """
 
@@ -50,6 +50,7 @@ class BatchStats:
     fresh_diff_mean: float
     fresh_diff_max: float
     grad_noise: float
+    fresh_kl: float = 0.0
     domains: Mapping[str, DomainStats] = field(default_factory=dict[str, DomainStats])
     histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
 
@@ -70,3 +71,17 @@ def check_mismatch(stats: BatchStats, limit: float) -> None:
             f"mismatch guard: mean |log-probability difference| of sampling and trained weights is "
             f"{stats.logprob_diff_mean:.3g} over {stats.tokens} tokens; allowed {limit * STALE_ALLOWANCE:g}"
         )
+
+
+def mismatch_alarm(stats: BatchStats, alarm: float) -> str:
+    """Why a step's mismatch KL, in nats a token, is worth a warning; empty when it isn't. `alarm` 0 = never."""
+    if alarm <= 0:
+        return ""
+    if stats.fresh_tokens and stats.fresh_kl > alarm:
+        return (
+            f"mismatch KL is {stats.fresh_kl:.3g} over {stats.fresh_tokens} tokens of the same weights; alarm {alarm:g}"
+        )
+    if stats.mismatch_kl > alarm * STALE_ALLOWANCE:
+        wide = alarm * STALE_ALLOWANCE
+        return f"mismatch KL is {stats.mismatch_kl:.3g} over {stats.tokens} tokens, older ones included; alarm {wide:g}"
+    return ""

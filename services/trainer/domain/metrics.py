@@ -3,16 +3,33 @@
 It refuses to measure: everything is handed in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from services.trainer.domain.episodes import EpisodePlan
-from services.trainer.domain.guard import BatchStats
-from services.trainer.domain.rows import MergeCount
+from services.trainer.domain.guard import BatchStats, DomainStats
+from services.trainer.domain.histograms import Histogram
+from services.trainer.domain.preparation import PreparedBatch
+from services.trainer.domain.rows import MergeCount, merge_count
 from services.trainer.domain.training_yield import Yield
+
+QUANTILES = (0.01, 0.5, 0.95, 0.99)
+
+
+def all_metrics(stats: BatchStats, prepared: PreparedBatch, grad_norm: float, policy_step: int) -> dict[str, float]:
+    """Everything that a step says of itself; J and the alarm are added where they are known."""
+    plans = prepared.plans
+    return (
+        step_metrics(stats, merge_count(plans), grad_norm)
+        | quantile_metrics(stats.histograms)
+        | reward_metrics(plans)
+        | staleness_metrics(plans, policy_step)
+        | domain_metrics(stats, plans)
+        | {"masked_tokens": float(sum(prepared.rows.masked_tokens.values()))}
+    )
 
 
 def step_metrics(stats: BatchStats, merged: MergeCount, grad_norm: float) -> dict[str, float]:
-    """Everything that the batch and the optimiser say."""
+    """What the batch and the optimiser say."""
     return {
         "loss": stats.loss,
         "grad_norm": grad_norm,
@@ -22,6 +39,7 @@ def step_metrics(stats: BatchStats, merged: MergeCount, grad_norm: float) -> dic
         "ratio_max": stats.ratio_max,
         "clip_share": stats.clip_share,
         "mismatch_kl": stats.mismatch_kl,
+        "mismatch_kl_fresh": stats.fresh_kl,
         "logprob_diff_mean": stats.logprob_diff_mean,
         "logprob_diff_fresh_mean": stats.fresh_diff_mean,
         "logprob_diff_max": stats.fresh_diff_max,
@@ -31,6 +49,37 @@ def step_metrics(stats: BatchStats, merged: MergeCount, grad_norm: float) -> dic
         "tree_tokens": float(merged.tree_tokens),
         "merge_factor": merged.factor,
     }
+
+
+def quantile_metrics(histograms: Mapping[str, Histogram]) -> dict[str, float]:
+    """Quantiles of each histogram, `ratio_p50` for one; what a CSV file can hold of it."""
+    return {
+        f"{name}_p{round(100 * share):02d}": histogram.quantile(share)
+        for name, histogram in histograms.items()
+        for share in QUANTILES
+    }
+
+
+def domain_metrics(stats: BatchStats, plans: Sequence[EpisodePlan]) -> dict[str, float]:
+    """`domain/<name>/<metric>` for every domain of the batch; loss and the others are means over its trained tokens."""
+    metrics: dict[str, float] = {}
+    for name in sorted({plan.episode.domain for plan in plans}):
+        trained = [plan for plan in plans if plan.episode.domain == name and plan.trained]
+        seen = stats.domains.get(name, DomainStats())
+        named = {
+            "reward_mean": _mean([plan.total_reward for plan in trained]),
+            "success": _mean([float(plan.episode.solved) for plan in trained]),
+            "episodes": float(len(trained)),
+            "tokens": float(seen.tokens),
+            "loss": seen.loss,
+            "entropy": seen.entropy,
+            "ratio_mean": seen.ratio_mean,
+            "ratio_max": seen.ratio_max,
+            "clip_share": seen.clip_share,
+            "mismatch_kl": seen.mismatch_kl,
+        }
+        metrics |= {f"domain/{name}/{metric}": value for metric, value in named.items()}
+    return metrics
 
 
 def reward_metrics(plans: Sequence[EpisodePlan]) -> dict[str, float]:

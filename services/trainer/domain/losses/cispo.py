@@ -18,10 +18,10 @@ class Cispo:
 
     def describe(self) -> str:
         """The interval in force."""
-        return f"cispo: importance ratio clipped to [0, {self.cap:g}], no gradient through it"
+        return f"cispo: importance ratio of a token clipped to [0, {self.cap:g}], no gradient through it"
 
     def terms(self, batch: TokenBatch) -> TokenTerms:
         """See Loss.terms."""
         ratio_N = torch.exp(batch.logprobs_N.detach() - batch.sampled_N)
         weight_N = ratio_N.clamp(max=self.cap)
-        return TokenTerms(-weight_N * batch.advantages_N * batch.logprobs_N, ratio_N > self.cap)
+        return TokenTerms(-weight_N * batch.advantages_N * batch.logprobs_N, ratio_N > self.cap, weight_N)

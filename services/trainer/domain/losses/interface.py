@@ -22,10 +22,11 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenTerms:
-    """Per trained token: the loss, with gradient, and whether its ratio was cut (bool)."""
+    """Per trained token: the loss, with gradient; whether its ratio was cut (bool); the importance weight in force."""
 
     loss_N: Tensor
     cut_N: Tensor
+    importance_N: Tensor
 
 
 class Loss(Protocol):

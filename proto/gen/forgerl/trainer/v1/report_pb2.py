@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x66orgerl/trainer/v1/report.proto\x12\x12\x66orgerl.trainer.v1\"\xcd\x01\n\nStepReport\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12<\n\x07metrics\x18\x03 \x03(\x0b\x32+.forgerl.trainer.v1.StepReport.MetricsEntry\x12\x33\n\x08\x65pisodes\x18\x04 \x03(\x0b\x32!.forgerl.trainer.v1.EpisodeReport\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xe9\x01\n\rEpisodeReport\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07trained\x18\x02 \x01(\x08\x12\x0f\n\x07why_not\x18\x03 \x01(\t\x12\x14\n\x0ctotal_reward\x18\x04 \x01(\x01\x12\x16\n\x0emean_advantage\x18\x05 \x01(\x01\x12\x16\n\x0etrained_tokens\x18\x06 \x01(\r\x12\x17\n\x0fturn_advantages\x18\x07 \x03(\x01\x12\x17\n\x0fstaleness_steps\x18\x08 \x01(\r\x12\x13\n\x0bloss_weight\x18\t \x01(\x01\x12\x15\n\rmasked_tokens\x18\n \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x66orgerl/trainer/v1/report.proto\x12\x12\x66orgerl.trainer.v1\"\x86\x02\n\nStepReport\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12<\n\x07metrics\x18\x03 \x03(\x0b\x32+.forgerl.trainer.v1.StepReport.MetricsEntry\x12\x33\n\x08\x65pisodes\x18\x04 \x03(\x0b\x32!.forgerl.trainer.v1.EpisodeReport\x12\x37\n\nhistograms\x18\x05 \x03(\x0b\x32#.forgerl.trainer.v1.HistogramReport\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"Y\n\x0fHistogramReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65\x64ges\x18\x02 \x03(\x01\x12\x0e\n\x06\x63ounts\x18\x03 \x03(\x04\x12\x0b\n\x03low\x18\x04 \x01(\x01\x12\x0c\n\x04high\x18\x05 \x01(\x01\"\xe9\x01\n\rEpisodeReport\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07trained\x18\x02 \x01(\x08\x12\x0f\n\x07why_not\x18\x03 \x01(\t\x12\x14\n\x0ctotal_reward\x18\x04 \x01(\x01\x12\x16\n\x0emean_advantage\x18\x05 \x01(\x01\x12\x16\n\x0etrained_tokens\x18\x06 \x01(\r\x12\x17\n\x0fturn_advantages\x18\x07 \x03(\x01\x12\x17\n\x0fstaleness_steps\x18\x08 \x01(\r\x12\x13\n\x0bloss_weight\x18\t \x01(\x01\x12\x15\n\rmasked_tokens\x18\n \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPREPORT_METRICSENTRY']._loaded_options = None
   _globals['_STEPREPORT_METRICSENTRY']._serialized_options = b'8\001'
   _globals['_STEPREPORT']._serialized_start=56
-  _globals['_STEPREPORT']._serialized_end=261
-  _globals['_STEPREPORT_METRICSENTRY']._serialized_start=215
-  _globals['_STEPREPORT_METRICSENTRY']._serialized_end=261
-  _globals['_EPISODEREPORT']._serialized_start=264
-  _globals['_EPISODEREPORT']._serialized_end=497
+  _globals['_STEPREPORT']._serialized_end=318
+  _globals['_STEPREPORT_METRICSENTRY']._serialized_start=272
+  _globals['_STEPREPORT_METRICSENTRY']._serialized_end=318
+  _globals['_HISTOGRAMREPORT']._serialized_start=320
+  _globals['_HISTOGRAMREPORT']._serialized_end=409
+  _globals['_EPISODEREPORT']._serialized_start=412
+  _globals['_EPISODEREPORT']._serialized_end=645
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StepReport(_message.Message):
-    __slots__ = ("run_id", "step", "metrics", "episodes")
+    __slots__ = ("run_id", "step", "metrics", "episodes", "histograms")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -19,11 +19,27 @@ class StepReport(_message.Message):
     STEP_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     EPISODES_FIELD_NUMBER: _ClassVar[int]
+    HISTOGRAMS_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     step: int
     metrics: _containers.ScalarMap[str, float]
     episodes: _containers.RepeatedCompositeFieldContainer[EpisodeReport]
-    def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., episodes: _Optional[_Iterable[_Union[EpisodeReport, _Mapping]]] = ...) -> None: ...
+    histograms: _containers.RepeatedCompositeFieldContainer[HistogramReport]
+    def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., episodes: _Optional[_Iterable[_Union[EpisodeReport, _Mapping]]] = ..., histograms: _Optional[_Iterable[_Union[HistogramReport, _Mapping]]] = ...) -> None: ...
+
+class HistogramReport(_message.Message):
+    __slots__ = ("name", "edges", "counts", "low", "high")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    edges: _containers.RepeatedScalarFieldContainer[float]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    low: float
+    high: float
+    def __init__(self, name: _Optional[str] = ..., edges: _Optional[_Iterable[float]] = ..., counts: _Optional[_Iterable[int]] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class EpisodeReport(_message.Message):
     __slots__ = ("episode_id", "trained", "why_not", "total_reward", "mean_advantage", "trained_tokens", "turn_advantages", "staleness_steps", "loss_weight", "masked_tokens")
