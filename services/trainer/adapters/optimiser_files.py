@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from services.trainer.ports import Ranks
 
@@ -32,12 +34,12 @@ def save_optimiser(folder: Path, model: Any, optimiser: torch.optim.AdamW, ranks
         for key, value in optimiser.state.get(parameter, {}).items():
             state[f"{name}.{key}"] = value
     with _quietly():
-        dcp.save(state, checkpoint_id=str(folder), no_dist=ranks.size == 1)
+        save(state, checkpoint_id=str(folder), no_dist=ranks.size == 1)
 
 
 def load_optimiser(folder: Path, model: Any, optimiser: torch.optim.AdamW, ranks: Ranks, seed: int) -> None:
     """Read what `save_optimiser` wrote into a fresh optimiser. Raises OSError, KeyError, ValueError, RuntimeError."""
-    known = set(dcp.FileSystemReader(str(folder)).read_metadata().state_dict_metadata)
+    known = set(FileSystemReader(str(folder)).read_metadata().state_dict_metadata)
     wanted: dict[str, Any] = {}
     for name, parameter in model.named_parameters():
         if f"{name}.{STEP}" in known:
@@ -51,7 +53,7 @@ def load_optimiser(folder: Path, model: Any, optimiser: torch.optim.AdamW, ranks
     if mine in known:
         wanted[mine] = torch.zeros_like(torch.get_rng_state())
     with _quietly():
-        dcp.load(wanted, checkpoint_id=str(folder), no_dist=ranks.size == 1)
+        load(wanted, checkpoint_id=str(folder), no_dist=ranks.size == 1)
     if mine in known:
         torch.set_rng_state(wanted[mine])
     else:

@@ -4,6 +4,7 @@ It refuses numbers that aren't finite, and names their episode.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from services.trainer.adapters.batch_pass import BatchPass, clear_gradients
+from services.trainer.adapters.gradient_norms import norm_histogram, parameter_squares
 from services.trainer.adapters.low_rank import ADAPTER_FOLDER, adapt, load_adapter, merged, save_adapter
 from services.trainer.adapters.model_folder import check_tokenizer, load_model, read_companions, save_model
 from services.trainer.adapters.optimiser_files import SEED_STRIDE, load_optimiser, save_optimiser
@@ -68,7 +70,8 @@ class TorchLearner:
     def accumulate_halves(self, parts: Sequence[Sequence[Row]], recipe: Recipe) -> BatchStats:
         """See HalvesLearner.accumulate_halves."""
         torch.set_num_threads(self._threads)
-        return BatchPass(self._model, recipe, self._ranks).run(parts)
+        trained = [[row for row in part if row.trained_tokens] for part in parts]
+        return BatchPass(self._model, recipe, self._ranks).run(trained)
 
     def apply(self) -> float:
         """See Learner.apply."""

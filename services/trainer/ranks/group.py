@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.ranks import sharding
+from services.trainer.ranks.place import Place
 
 T = TypeVar("T")
 BACKEND = "gloo"
@@ -27,15 +28,17 @@ IDLE = timedelta(days=365)
 class Group:
     """See ports.Ranks."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank = rank
-        self.size = size
+    def __init__(self, place: Place) -> None:
+        self.rank = place.rank
+        self.size = place.size
+        self._address = f"tcp://{place.host}:{place.port}"
         self._mesh: DeviceMesh | None = None
         self._commands: dist.ProcessGroup | None = None
 
     def connect(self, timeout_s: float) -> None:
-        """Meet the other ranks at MASTER_ADDR:MASTER_PORT; blocks until all are there. `timeout_s`: of each wait."""
-        dist.init_process_group(BACKEND, timeout=timedelta(seconds=timeout_s), rank=self.rank, world_size=self.size)
+        """Meet the other ranks; blocks until all are there. `timeout_s`: of each wait within a step."""
+        limit = timedelta(seconds=timeout_s)
+        dist.init_process_group(BACKEND, self._address, timeout=limit, rank=self.rank, world_size=self.size)
         self._mesh = init_device_mesh("cpu", (self.size,))
         self._commands = cast(dist.ProcessGroup, dist.new_group(timeout=IDLE))
 

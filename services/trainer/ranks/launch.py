@@ -7,16 +7,15 @@ import asyncio
 import ctypes
 import os
 import signal
-import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
 
 from services.kernel.errors import ForgeError
 from services.kernel.logs import get_logger
+from services.trainer.ranks.place import Place
 
 PR_SET_PDEATHSIG = 1
 STOP_GRACE_S = 5.0
-LOOPBACK = "127.0.0.1"
 
 
 def end_with_parent() -> None:
@@ -25,30 +24,26 @@ def end_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def meeting_place(size: int) -> dict[str, str]:
-    """Rank 0's variables: an address of this machine, a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port = int(probe.getsockname()[1])
-    return {"RANK": "0", "WORLD_SIZE": str(size), "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
-
-
 class Followers:
-    """A part: ranks 1 and up as child processes of this one."""
+    """A part of rank 0: the other ranks, as child processes where nobody else has started them.
+
+    `connected` is there once all ranks have met; `lost` fails when one no longer answers.
+    """
 
     def __init__(
-        self, command: tuple[str, ...], environment: Mapping[str, str], connected: Callable[[], Awaitable[None]]
+        self, place: Place, command: tuple[str, ...], connected: Awaitable[None], lost: Awaitable[None]
     ) -> None:
+        self._place = place
         self._command = command
-        self._environment = environment
         self._connected = connected
+        self._lost = lost
 
     async def run(self) -> None:
-        """Start them and wait; raises ForgeError as soon as one ends."""
+        """Start them and wait; raises ForgeError as soon as one ends or is lost."""
         children: list[asyncio.subprocess.Process] = []
         try:
-            for rank in range(1, int(self._environment["WORLD_SIZE"])):
-                environment = {**os.environ, **self._environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            for rank in range(1, 1 if self._place.launched else self._place.size):
+                environment = {**os.environ, **self._place.variables(rank)}
                 children.append(await asyncio.create_subprocess_exec(*self._command, env=environment))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._meet())
@@ -60,8 +55,9 @@ class Followers:
             await asyncio.gather(*(_stop(child) for child in children))
 
     async def _meet(self) -> None:
-        await self._connected()
-        get_logger().info("ranks.connected", size=int(self._environment["WORLD_SIZE"]))
+        await self._connected
+        get_logger().info("ranks.connected", size=self._place.size)
+        await self._lost
 
 
 async def _watch(rank: int, child: asyncio.subprocess.Process) -> None:
