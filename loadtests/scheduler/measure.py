@@ -108,7 +108,7 @@ def run(case: Case, items: Items, measured_items: int) -> Figures:
     if case.deadline_quantile < 1.0:
         deadline_s = float(np.quantile(items.durations_us, case.deadline_quantile)) / 1e6
     step_us = round(case.load * case.batch_items * items.mean_s / case.engines * 1e6)
-    platform = Imagined(case.config(deadline_s), items, step_us, case.discard_share)
+    platform = Imagined(case.config(deadline_s), items.durations_us, step_us, case.discard_share)
     wanted = (case.warm_up_items + measured_items) // case.batch_items
     trace = platform.trace
     gc.disable()  # nothing here is a cycle while it lives, and a scan of a long queue takes longer than many decisions
