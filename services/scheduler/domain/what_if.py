@@ -40,7 +40,8 @@ def what_if(platform: Platform, state: State) -> Iterator[tuple[facts.Input, lis
         heappush(heap, (at_us, count, known))
         count += 1
     while heap or state.deadlines:
-        tick_us = _tick_us(state)
+        deadline_s = state.next_deadline_s
+        tick_us = None if deadline_s is None else first_tick_us(deadline_s)
         if tick_us is not None and (not heap or tick_us <= heap[0][0]):
             now_us, arriving = tick_us, (facts.Ticked(),)
         else:
@@ -59,11 +60,8 @@ def what_if(platform: Platform, state: State) -> Iterator[tuple[facts.Input, lis
             yield taken, decisions
 
 
-def _tick_us(state: State) -> int | None:
-    """The first microsecond at which the next deadline is due."""
-    deadline_s = state.next_deadline_s
-    if deadline_s is None:
-        return None
+def first_tick_us(deadline_s: float) -> int:
+    """The first microsecond at which a deadline is due, both since 1970."""
     tick_us = round(deadline_s * 1_000_000)
     while tick_us / 1_000_000 < deadline_s:
         tick_us += 1
