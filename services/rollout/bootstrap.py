@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+import aiohttp
 from forgerl.events.v1 import gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from forgerl.gateway.v1.episode_service_pb2_grpc import EpisodeServiceStub
 from forgerl.rollout.v1 import journal_pb2
@@ -27,7 +28,7 @@ from services.kernel.topics import BrokerSettings
 from services.rollout.adapters.bubblewrap import Bubblewrap, find_bubblewrap, inside_command, source_root
 from services.rollout.adapters.gateway import GatewayClient
 from services.rollout.adapters.journal import StoredJournal
-from services.rollout.adapters.model import ChatModel, http_client
+from services.rollout.adapters.model import ChatModel, Connections, http_client
 from services.rollout.adapters.programs import BoxLimits, SandboxedPrograms
 from services.rollout.adapters.python_sandbox import PythonSandbox
 from services.rollout.adapters.texts import BlobTexts
@@ -57,21 +58,30 @@ async def build(settings: RolloutSettings) -> Sequence[Part]:
     metrics.set_meter_provider(NoOpMeterProvider())
     telemetry = Telemetry(cast("TracerProvider", trace.get_tracer_provider()), SERVICE)
     client = await connect_temporal(settings.temporal_address, settings.temporal_namespace, telemetry)
-    episodes = build_episodes(settings, store, walls, sandbox)
+    http = http_client(settings.episodes)
+    episodes = build_episodes(settings, store, (walls, sandbox), http)
     queue = f"{settings.task_queue}-{settings.instance}"
     consumer = AdmissionConsumer(client, queue, settings.call_timeout_s, settings.patience_s)
     broker = Broker(brokers, catalogue, store)
     broker.subscribe([ADMISSION_TOPIC], service=SERVICE, handler=consumer.handle)
     worker = EpisodeWorker(client, queue, EpisodeActivities(episodes), settings.episodes)
-    return (HealthPage(settings.health_bind), Relay(store, brokers, catalogue, SERVICE), worker, broker)
+    return (
+        Connections(http),
+        HealthPage(settings.health_bind),
+        Relay(store, brokers, catalogue, SERVICE),
+        worker,
+        broker,
+    )
 
 
 def build_episodes(
-    settings: RolloutSettings, store: EventStore, walls: Bubblewrap | None, sandbox: PythonSandbox
+    settings: RolloutSettings,
+    store: EventStore,
+    confined: tuple[Bubblewrap | None, PythonSandbox],
+    http: aiohttp.ClientSession,
 ) -> Episodes:
     """The use cases on their adapters."""
-    clock = SystemClock()
-    http = http_client(settings.episodes)
+    clock, (walls, sandbox) = SystemClock(), confined
     security = RpcSecurity(settings.token.get_secret_value(), ca=settings.tls_ca)
     limits = BoxLimits(
         settings.program_memory_bytes,

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import aiohttp
 import stamina
+from yarl import URL
 
 from services.kernel.clock import Clock
-from services.rollout.adapters.model import ATTEMPT_HEADER, QUEUE_HEADER, error_fields
+from services.rollout.adapters.model import ATTEMPT_HEADER, FAILURES, QUEUE_HEADER, error_fields
 from services.rollout.inside.agent_box import ENDED, LIFELINE, SOCKET
 from services.rollout.inside.wire import MAX_HEAD_BYTES, Malformed, Request, head, read_request, response
 
@@ -56,7 +57,7 @@ class Account:
 class Door:
     """Serves one box. `base_url` ends in /v1; `headers` go with every call; `changed` is called when one has ended."""
 
-    client: httpx.AsyncClient
+    client: aiohttp.ClientSession
     clock: Clock
     base_url: str
     headers: Mapping[str, str]
@@ -142,27 +143,31 @@ class Door:
     async def _pass(
         self, asked: Request, url: str, headers: list[tuple[str, str]], writer: asyncio.StreamWriter, lost_s: float
     ) -> None:
+        # As it was asked: a path that was put in order could lead out of /v1/.
+        way = self.client.request(
+            asked.method, URL(url, encoded=True), headers=headers, data=asked.body or None, allow_redirects=False
+        )
         try:
-            async with self.client.stream(asked.method, url, headers=headers, content=asked.body) as answer:
-                if answer.status_code in (502, 503, 504):
-                    raise Down(f"gateway: {answer.status_code}")
+            async with way as answer:
+                if answer.status in (502, 503, 504):
+                    raise Down(f"gateway: {answer.status}")
                 self.account.queue_s += lost_s + float(answer.headers.get(QUEUE_HEADER) or 0.0)
-                self.account.last_status, self.account.last_error = answer.status_code, ""
+                self.account.last_status, self.account.last_error = answer.status, ""
                 passed = [(name, answer.headers[name]) for name in PASSED_IN if name in answer.headers]
                 if "event-stream" in answer.headers.get("content-type", ""):
-                    writer.write(head(f"HTTP/1.1 {answer.status_code} -", passed))
+                    writer.write(head(f"HTTP/1.1 {answer.status} -", passed))
                     # What was passed on can't be taken back: a stream that breaks is the client's to send again.
-                    with contextlib.suppress(httpx.TransportError):
-                        async for chunk in answer.aiter_bytes():
+                    with contextlib.suppress(*FAILURES):
+                        async for chunk in answer.content.iter_any():
                             writer.write(chunk)
                             await writer.drain()
                     return
-                body = await answer.aread()
-        except httpx.TransportError as error:
+                body = await answer.read()
+        except FAILURES as error:
             raise Down(f"gateway: {type(error).__name__}") from error
-        if answer.status_code >= 400:
+        if answer.status >= 400:
             self.account.last_error = error_fields(body)[0]
-        writer.write(response(answer.status_code, body, passed))
+        writer.write(response(answer.status, body, passed))
         await writer.drain()
 
 

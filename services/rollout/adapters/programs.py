@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import aiohttp
 
 from services.kernel.clock import Clock
 from services.kernel.errors import Permanent, Transient
@@ -47,7 +47,7 @@ class SandboxedPrograms:
 
     walls: Bubblewrap | None
     folder: Path
-    client: httpx.AsyncClient
+    client: aiohttp.ClientSession
     clock: Clock
     limits: BoxLimits
     at_once: int
