@@ -2,7 +2,7 @@
 
 import typer
 
-from services.cli.commands import dead_letters, demo, episodes, model, policies, runs, stack
+from services.cli.commands import data, dead_letters, demo, episodes, model, policies, runs, stack
 
 
 def build_app() -> typer.main.Typer:
@@ -20,6 +20,7 @@ def build_app() -> typer.main.Typer:
     for name, module, text in (
         ("dlq", dead_letters, "Events that a service could not take."),
         ("policy", policies, "Published policies."),
+        ("data", data, "The data pool."),
         ("model", model, "Models without a hub."),
     ):
         group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)

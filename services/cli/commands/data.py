@@ -1,0 +1,44 @@
+"""data query, data export."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.commands.options import InstanceOption, RunArgument
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("query")(query)
+    app.command("export")(export)
+
+
+def query(
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="Over episodes, turns, tokens, rewards, advantages, batches.")
+    ],
+    run: Annotated[
+        list[str] | None, typer.Option("--run", metavar="RUN", help="Only this run; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row.")] = False,
+    instance: InstanceOption = None,
+) -> None:
+    """Ask the data pool in SQL (DuckDB)."""
+    from services.cli.data_command import query_data
+
+    query_data(instance, sql, run or [], as_json=as_json)
+
+
+def export(
+    run: RunArgument,
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="A folder (Parquet) or file (JSONL) that isn't there yet.")
+    ],
+    kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help="parquet or jsonl.")] = "parquet",
+    instance: InstanceOption = None,
+) -> None:
+    """Write a run's episodes as Parquet, or as JSONL in chat form."""
+    from services.cli.data_command import export_data
+
+    export_data(instance, run, out, kind)

@@ -1,0 +1,62 @@
+"""`forgerl data`: SQL over the pool, and exports of it. Nothing has to be up."""
+
+import asyncio
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from services.cli.errors import UsageError
+from services.cli.pool.export import export_jsonl, export_parquet
+from services.cli.pool.places import PoolPlaces
+from services.cli.pool.query import read_tables, run_query, tables_of
+from services.cli.pool.reading import Pool
+
+EXPORTS = {"parquet": export_parquet, "jsonl": export_jsonl}
+_EVERY = 200
+
+
+def query_data(instance: str | None, sql: str, runs: list[str], *, as_json: bool) -> None:
+    """Prints the rows as a table, or as one JSON object a line."""
+    names = tables_of(sql)
+    pool = Pool(PoolPlaces.of(instance))
+
+    async def read():
+        return await read_tables(pool, runs or await pool.runs(), names, _show_progress)
+
+    columns, rows = run_query(sql, asyncio.run(read()))
+    if as_json:
+        for row in rows:
+            print(json.dumps(dict(zip(columns, row, strict=True)), default=_plain))  # noqa: T201
+        return
+    table = Table(box=None)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    Console(highlight=False).print(table)
+
+
+def export_data(instance: str | None, run: str, out: Path, kind: str) -> None:
+    """Writes OUT whole or not at all."""
+    if kind not in EXPORTS:
+        raise UsageError(f"--format: given {kind!r}; allowed {', '.join(EXPORTS)}")
+    written = asyncio.run(EXPORTS[kind](Pool(PoolPlaces.of(instance)), run, out, _show_progress))
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(written.items()))
+    Console(highlight=False).print(f"forgerl: {run} is at {out}: {counts}", soft_wrap=True)
+
+
+def _show_progress(done: int, total: int) -> None:
+    if done % _EVERY == 0:
+        Console(stderr=True, highlight=False).print(f"forgerl: {done} of {total} trajectories", style="dim")
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

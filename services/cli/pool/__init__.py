@@ -1,0 +1,10 @@
+"""The data pool as tables: every episode of the runs of a stack, its turns, tokens, rewards, advantages and batches.
+
+It reads the stores and blobs themselves, so nothing has to be up. It writes nothing but exports.
+    places.py    where stores and blobs are
+    index.py     one row an episode, folded from the scheduler's queue and the trainer's reports (pure)
+    reading.py   the index and the trajectories from stores and blobs
+    tables.py    both as Arrow tables
+    query.py     SQL over them (DuckDB); only the tables that a query names are read
+    export.py    Parquet and chat JSONL
+"""

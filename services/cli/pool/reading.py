@@ -1,0 +1,94 @@
+"""Indexes and trajectories from the stores and blobs of a stack. It refuses runs that aren't there, by name."""
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from forgerl.common.v1.blob_pb2 import BlobRef
+from forgerl.events.v1 import gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
+from forgerl.scheduler.v1.queue_pb2 import QueueAdvanced
+from forgerl.trainer.v1.report_pb2 import StepReport
+
+from services.cli.errors import CommandError, UsageError
+from services.cli.pool.index import EpisodeRow, PoolIndex, fold
+from services.cli.pool.places import PoolPlaces
+from services.contract.trajectory import MalformedTrajectory, Trajectory, decode
+from services.kernel.blobs import Blobs
+from services.kernel.catalogue import Catalogue
+from services.kernel.clock import SystemClock
+from services.kernel.errors import Permanent
+from services.kernel.event_store import EventStore
+
+_QUEUES = "scheduler.queue/"
+_MODULES = (gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2)
+_AT_ONCE = 32
+
+
+class Pool:
+    """Reads one stack's pool."""
+
+    def __init__(self, places: PoolPlaces) -> None:
+        self._places = places
+        self._blobs = Blobs.open(places.blob_url)
+
+    async def runs(self) -> list[str]:
+        """Ids of all runs."""
+        async with self._store("scheduler") as store:
+            return [stream.removeprefix(_QUEUES) for stream in await store.streams(_QUEUES)]
+
+    async def index(self, run_id: str) -> PoolIndex:
+        """The index of a run. Raises UsageError when it isn't known."""
+        async with self._store("scheduler") as store:
+            events = await store.read(_QUEUES + run_id)
+            known = [stream.removeprefix(_QUEUES) for stream in await store.streams(_QUEUES)] if not events else []
+        if not events:
+            raise UsageError(f"run: given {run_id!r}; the pool holds {', '.join(known) or 'none'}")
+        records = [event.message for event in events if isinstance(event.message, QueueAdvanced)]
+        return fold(run_id, records, await self._reports(run_id))
+
+    async def trajectories(self, rows: Sequence[EpisodeRow]) -> AsyncIterator[tuple[EpisodeRow, Trajectory]]:
+        """The sealed trajectories among the rows, in their order. Raises CommandError when one can't be read."""
+        sealed = [row for row in rows if row.trajectory is not None]
+        for first in range(0, len(sealed), _AT_ONCE):
+            some = sealed[first : first + _AT_ONCE]
+            for row, trajectory in zip(some, await asyncio.gather(*map(self._trajectory, some)), strict=True):
+                yield row, trajectory
+
+    async def _trajectory(self, row: EpisodeRow) -> Trajectory:
+        assert row.trajectory is not None
+        try:
+            return decode(await self._get(row.trajectory))
+        except (Permanent, MalformedTrajectory) as error:
+            raise CommandError(f"episode {row.episode_id}: {error}") from error
+
+    async def _get(self, ref: BlobRef) -> bytes:
+        """Also of a stack whose folder was moved or copied: the name is that of the content."""
+        root, _, name = ref.uri.rpartition("/sha256/")
+        if root and root != self._places.blob_url.rstrip("/"):
+            ref = BlobRef(uri=f"{self._places.blob_url.rstrip('/')}/sha256/{name}", sha256=ref.sha256)
+        return await self._blobs.get(ref)
+
+    async def _reports(self, run_id: str) -> list[StepReport]:
+        async with self._store("trainer") as store:
+            events = await store.read(f"trainer.policy/{run_id}")
+        steps = [event.message for event in events if isinstance(event.message, trainer_pb2.StepCompleted)]
+        return [StepReport.FromString(await self._get(step.report)) for step in steps if step.HasField("report")]
+
+    @asynccontextmanager
+    async def _store(self, service: str) -> AsyncIterator[EventStore]:
+        _know_private_messages()
+        url = self._places.store(service)
+        store = EventStore.open(url, Catalogue.from_modules(_MODULES), SystemClock())
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def _know_private_messages() -> None:
+    """Stores hold services' private messages too, and reading one needs its generated module."""
+    root = Path(gateway_pb2.__file__).parents[3]
+    for path in sorted((root / "forgerl").rglob("*_pb2.py")):
+        importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
