@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from services.trainer.adapters.blame import blame
 from services.trainer.adapters.objective import Objective, TokenScores, picked
 from services.trainer.adapters.tally import Tally
 from services.trainer.adapters.token_logprobs import transformed_logprobs
@@ -84,14 +85,17 @@ class BatchPass:
     def _check_gradients(self, rows: Sequence[Row]) -> None:
         if all(self._ranks.gather(self._finite())):
             return
-        # The sum hides whose it is: go through the rows one by one.
         with self._ranks.whole(self._model):
-            for row in rows:
-                clear_gradients(self._model)
-                self._one([row])
-                if not self._finite():
-                    raise StepRefused(f"episode {row.episode_id}: gradient is not finite")
+            guilty = blame(rows, self._finite_of)
+            if guilty:
+                raise StepRefused(f"{guilty}: gradient is not finite")
         raise StepRefused("gradient is not finite, though each episode's is")
+
+    def _finite_of(self, rows: Sequence[Row]) -> bool:
+        clear_gradients(self._model)
+        for micro_batch in micro_batches(rows, self._recipe.micro_batch_tokens):
+            self._one(micro_batch)
+        return self._finite()
 
     def _finite(self) -> bool:
         return all(bool(torch.isfinite(local(p.grad)).all()) for p in self._model.parameters() if p.grad is not None)

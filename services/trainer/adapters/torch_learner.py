@@ -71,7 +71,9 @@ class TorchLearner:
         """See HalvesLearner.accumulate_halves."""
         torch.set_num_threads(self._threads)
         trained = [[row for row in part if row.trained_tokens] for part in parts]
-        return BatchPass(self._model, recipe, self._ranks).run(trained)
+        stats = BatchPass(self._model, recipe, self._ranks).run(trained)
+        norms = norm_histogram(self._ranks.gather(parameter_squares(self._model)))
+        return replace(stats, histograms={**stats.histograms, "parameter_grad_norm": norms})
 
     def apply(self) -> float:
         """See Learner.apply."""

@@ -16,6 +16,11 @@ class Cispo:
 
     cap: float
 
+    @property
+    def per_token(self) -> bool:
+        """See Loss.per_token."""
+        return True
+
     def describe(self) -> str:
         """The interval in force."""
         return f"cispo: importance ratio of a token clipped to [0, {self.cap:g}], no gradient through it"

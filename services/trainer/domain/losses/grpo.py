@@ -19,6 +19,11 @@ class Grpo:
 
     interval: Interval
 
+    @property
+    def per_token(self) -> bool:
+        """See Loss.per_token."""
+        return True
+
     def describe(self) -> str:
         """The interval in force."""
         return f"grpo: ratio of a token clipped to {self.interval}; advantages over their group's standard deviation"

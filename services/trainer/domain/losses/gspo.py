@@ -20,6 +20,11 @@ class Gspo:
 
     interval: Interval
 
+    @property
+    def per_token(self) -> bool:
+        """See Loss.per_token."""
+        return False
+
     def describe(self) -> str:
         """The interval in force."""
         return f"gspo: ratio of a sequence clipped to {self.interval}; advantages over their group's standard deviation"

@@ -32,10 +32,15 @@ class TokenTerms:
 class Loss(Protocol):
     """A policy-gradient loss over trained tokens."""
 
+    @property
+    def per_token(self) -> bool:
+        """Whether no token's loss depends on another token: `terms` may then be asked for some tokens at a time."""
+        ...
+
     def describe(self) -> str:
         """The interval in force, for people."""
         ...
 
     def terms(self, batch: TokenBatch) -> TokenTerms:
-        """Every token's loss; all trained tokens of a sequence must be in the same call."""
+        """Every token's loss; unless `per_token`, all trained tokens of a sequence must be in the same call."""
         ...

@@ -17,6 +17,11 @@ class PpoClip:
 
     interval: Interval
 
+    @property
+    def per_token(self) -> bool:
+        """See Loss.per_token."""
+        return True
+
     def describe(self) -> str:
         """The interval in force."""
         return f"ppo_clip: ratio of a token clipped to {self.interval}"

@@ -25,6 +25,11 @@ class TruncatedImportance:
         if isinstance(self.inner, Cispo | TruncatedImportance):
             raise ValueError("the importance weight would be truncated twice")
 
+    @property
+    def per_token(self) -> bool:
+        """See Loss.per_token."""
+        return self.inner.per_token
+
     def describe(self) -> str:
         """The interval in force."""
         return f"{self.inner.describe()}; importance weight cut to {self.cap:g}"
