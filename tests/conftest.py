@@ -72,7 +72,8 @@ def postgres_server() -> Iterator[str]:
     control, data = str(programs[-1].parent / "pg_ctl"), str(folder / "data")
     options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
     start = [control, "-D", data, "-o", options, "-l", str(folder / "log"), "-w", "start"]
-    for command in ([str(programs[-1]), "-D", data, "-A", "trust", "-U", "forgerl"], start):
+    utf8 = ("-E", "UTF8", "--locale=C")
+    for command in ([str(programs[-1]), "-D", data, "-A", "trust", "-U", "forgerl", *utf8], start):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, user="postgres", cwd="/")
     yield f"postgresql://forgerl@127.0.0.1:{port}/postgres"
     stop = [control, "-D", data, "-m", "immediate", "stop"]

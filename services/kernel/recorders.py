@@ -51,9 +51,8 @@ class PostgresRecorder(PostgresProcessRecorder):
 
     def select_streams(self, prefix: str) -> list[str]:
         table = Identifier(self.datastore.schema, "stored_events")
-        statement = SQL(_FIRST_EVENTS + " AND starts_with(originator_id, %s)").format(table)
         with self.datastore.transaction(commit=False) as cursor:
-            cursor.execute(statement, (prefix,))
+            cursor.execute(SQL(_FIRST_EVENTS + " AND starts_with(originator_id, %s)").format(table), (prefix,))
             return sorted(row["name"] for row in cursor.fetchall())
 
     def lease(self, name: str) -> "Lease":
@@ -89,13 +88,14 @@ def open_sqlite(path: Path, *, durable: bool) -> SqliteRecorder:
 def open_postgres(url: str) -> PostgresRecorder:
     """Connect to `postgresql://user:password@host:port/database[?schema=NAME]`, making the schema."""
     parts = urlsplit(url)
-    schema = parse_qs(parts.query).get("schema", ["public"])[0]
-    name = parts.path.strip("/")
+    schema, name = parse_qs(parts.query).get("schema", ["public"])[0], parts.path.strip("/")
     if not parts.hostname or not name:
         shown = parts._replace(netloc="***").geturl()
         raise InvalidInput("store_url", shown, "postgresql://user:password@host:port/database")
     user, password, port = unquote(parts.username or ""), unquote(parts.password or ""), parts.port or 5432
     with psycopg.connect(dbname=name, host=parts.hostname, port=port, user=user, password=password) as connection:
+        if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+            raise InvalidInput("store_url", f"{name} in {encoding}", "UTF8, as by createdb -T template0 -E UTF8")
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('forgerl.schema'))")
         connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
     datastore = PostgresDatastore(

@@ -1,9 +1,11 @@
 """What every back end of the event store must do."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+import psycopg
 import pytest
 from forgerl.events.v1 import gateway_pb2
 
@@ -188,3 +190,18 @@ def test_an_unknown_url_is_named(url: str) -> None:
 def test_a_server_that_is_away_is_transient() -> None:
     with pytest.raises(Transient):
         EventStore.open("postgresql://u:p@127.0.0.1:1/db", catalogue(), ManualClock(NOON))
+
+
+def test_a_database_that_is_not_in_utf8_is_refused_in_one_line(postgres_server: str) -> None:
+    name = f"ascii{os.urandom(4).hex()}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+        try:
+            with pytest.raises(InvalidInput) as refused:
+                EventStore.open(f"{postgres_server.rpartition('/')[0]}/{name}", catalogue(), ManualClock(NOON))
+        finally:
+            connection.execute(f"DROP DATABASE {name}")
+    line = f"store_url: given '{name} in SQL_ASCII'; allowed UTF8, as by createdb -T template0 -E UTF8"
+    assert refused.value.message == line
