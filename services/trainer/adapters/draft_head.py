@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -88,7 +89,7 @@ class DraftHead(nn.Module):
         try:
             stored = {name.removeprefix(WEIGHT_PREFIX): weight for name, weight in load_file(path).items()}
             self.load_state_dict({name: stored[_short(name)] for name in self.state_dict()})
-        except (OSError, KeyError, RuntimeError) as error:
+        except (OSError, KeyError, RuntimeError, SafetensorError) as error:
             raise StepRefused(f"draft head in {folder} can't be loaded: {error}") from error
 
 

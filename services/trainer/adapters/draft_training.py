@@ -20,7 +20,7 @@ from services.trainer.ports import Ranks
 from services.trainer.tree.forest import Forest, Ints
 from services.trainer.tree.scoring import head_weight, whole_model
 
-OPTIMISER_FILE = "draft_optimiser.pt"
+DRAFT_FILE = "draft.pt"
 CHUNK_ELEMENTS = 1 << 22
 """Logits made at once; they are made again in the backward pass."""
 
@@ -47,10 +47,6 @@ class DraftTraining:
             self.head.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
         )
         self._sums = [0.0, 0.0, 0.0]
-
-    def follow(self, policy: Any) -> None:
-        """The policy is this object from now on: the same model, wrapped or sharded."""
-        self._policy = policy
 
     def beside(self, hidden_SE: Tensor, forest: Forest, slots: Ints) -> Tensor:
         """Sum over `slots` of KL(policy || head) for the token after each, a scalar whose gradient is the head's alone.
@@ -103,23 +99,26 @@ class DraftTraining:
         """Write the head into a policy's folder."""
         self.head.save(folder, policy_digest)
 
-    def save(self, folder: Path) -> None:
-        """Write the optimiser's state into a checkpoint."""
-        torch.save(self._optimiser.state_dict(), folder / OPTIMISER_FILE)
-
     def start(self, model: Path) -> None:
-        """Take the head that a model folder brings, if it does."""
+        """Take the head that a model folder brings, if it does. Raises StepRefused."""
         if has_draft(model):
             self.head.load(model)
 
-    def restore(self, model: Path, checkpoint_folder: Path) -> None:
-        """Take up what `publish` and `save` wrote. Raises StepRefused."""
-        self.head.load(model)
+    def save(self, checkpoint_folder: Path) -> None:
+        """Write head and optimiser into a checkpoint; all ranks hold the same."""
+        if self._ranks.rank == 0:
+            state = {"head": self.head.state_dict(), "optimiser": self._optimiser.state_dict()}
+            torch.save(state, checkpoint_folder / DRAFT_FILE)
+
+    def restore(self, checkpoint_folder: Path) -> None:
+        """Take up what `save` wrote. Raises StepRefused."""
         try:
-            state = torch.load(checkpoint_folder / OPTIMISER_FILE, weights_only=True)
-            self._optimiser.load_state_dict(state)
+            state = torch.load(checkpoint_folder / DRAFT_FILE, weights_only=True)
+            self.head.load_state_dict(state["head"])
+            self._optimiser.load_state_dict(state["optimiser"])
         except (OSError, KeyError, ValueError, RuntimeError) as error:
-            raise StepRefused(f"checkpoint {checkpoint_folder}: draft head's optimiser: {error}") from error
+            raise StepRefused(f"checkpoint {checkpoint_folder}: draft head can't be loaded: {error}") from error
+        # The run's setting is in force, also where the checkpoint was written under another.
         for group in self._optimiser.param_groups:
             group["lr"] = self._settings.learning_rate
 

@@ -1,5 +1,6 @@
 """The draft head: its loss against float64 by hand, forests against branches, and a policy that it leaves alone."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -168,14 +169,30 @@ def test_a_restored_head_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> N
         training.apply()
 
     step(first)
-    first.publish(tmp_path / "model", "digest-1")
     first.save(tmp_path)
     again = DraftTraining(policy, SETTINGS, Alone())
-    again.restore(tmp_path / "model", tmp_path)
+    again.restore(tmp_path)
     for training in (first, again):
         step(training)
     for left, right in zip(first.head.state_dict().values(), again.head.state_dict().values(), strict=True):
         assert torch.equal(left, right)
+
+
+def test_a_head_starts_from_what_a_model_folder_brings(tmp_path: Path) -> None:
+    policy = small_policy()
+    first = DraftTraining(policy, SETTINGS, Alone())
+    with torch.no_grad():
+        first.head.input_proj.weight.mul_(0.5)
+    first.publish(tmp_path, "digest-1")
+    config = json.loads((tmp_path / "draft" / "config.json").read_text())
+    assert config["policy_digest"] == "digest-1" and config["num_nextn_predict_layers"] == 1
+    again = DraftTraining(policy, SETTINGS, Alone())
+    again.start(tmp_path)
+    for left, right in zip(first.head.state_dict().values(), again.head.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+    (tmp_path / "draft" / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(StepRefused, match="draft head"):
+        again.start(tmp_path)
 
 
 def test_a_model_that_the_draft_path_does_not_carry_is_named() -> None:
