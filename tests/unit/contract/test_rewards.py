@@ -123,3 +123,27 @@ def test_a_group_of_one_has_no_baseline():
 )
 def test_spread(scores: list[float], spread: bool):
     assert has_spread(scores, 0.01) is spread
+
+
+def test_divided_by_the_groups_standard_deviation():
+    # token means 1, 0, 0.5: mean 0.5, deviations .5 -.5 0, variance .5/2 = .25, standard deviation .5
+    members = [Member(1.0, (), 1.0, (4,)), Member(0.0, (), 1.0, (2,)), Member(0.5, (), 1.0, (2, 6))]
+    plain = group_advantages(members, PLAIN)
+    assert plain == [pytest.approx((0.75,)), pytest.approx((-0.75,)), pytest.approx((0.0, 0.0))]
+    divided = group_advantages(members, PLAIN, divided=True)
+    scale = 0.5 + 1e-4
+    assert divided == [pytest.approx((0.75 / scale,)), pytest.approx((-0.75 / scale,)), pytest.approx((0.0, 0.0))]
+    assert group_advantages([members[0]] * 2, PLAIN, divided=True) == [pytest.approx((0.0,))] * 2
+
+
+def test_reward_to_go_is_undiscounted_by_default_and_each_turn_sees_only_what_follows():
+    assert reward_to_go((-0.5, 0.0, 1.0), 1.0) == (0.5, 1.0, 1.0)
+    # a term of an earlier turn never reaches a later one
+    assert reward_to_go((-9.0, 0.0, 1.0), 1.0)[1:] == (1.0, 1.0)
+
+
+def test_leave_one_out_is_independent_of_ones_own_reward():
+    others = [one_turn(0.25), one_turn(0.75)]
+    for mine in (0.0, 1.0):
+        (advantage,) = group_advantages([one_turn(mine), *others], PLAIN)[0]
+        assert mine - advantage == pytest.approx(0.5)

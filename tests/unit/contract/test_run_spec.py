@@ -83,6 +83,19 @@ def edit(path: str, value: object) -> Callable[[run_pb2.RunSpec], None]:
         ),
         (edit("end.steps", 0), "end.steps: given 0; allowed at least 1"),
         (edit("training.cispo_cap", 0.0), "training.cispo_cap: given 0; allowed above 0"),
+        (
+            edit("training.truncated_importance_cap", 2.0),
+            "training.truncated_importance_cap: given 2; allowed 0 with cispo, whose cispo_cap bounds the same ratio"
+            " already",
+        ),
+        (edit("training.clip_low", 0.2), "training.clip_low: given 0.2; allowed above 0, with grpo, gspo or ppo_clip"),
+        (edit("training.clip_high", 0.0), "training.clip_high: given 0; allowed above 0, with grpo, gspo or ppo_clip"),
+        (edit("training.mismatch_kl_alarm", -0.1), "training.mismatch_kl_alarm: given -0.1; allowed at least 0"),
+        (edit("training.lora_alpha", 8.0), "training.lora_alpha: given 8; allowed above 0, with lora_rank"),
+        (
+            edit("training.mtp_learning_rate", 0.1),
+            "training.mtp_learning_rate: given 0.1; allowed above 0..1, with mtp_top_k",
+        ),
     ],
 )
 def test_every_problem_is_one_line(change: Callable[[run_pb2.RunSpec], None], line: str):
@@ -120,3 +133,51 @@ def test_all_problems_are_told_at_once():
 )
 def test_run_ids(run_id: str, good: bool):
     assert (check_run_id(run_id) == []) is good
+
+
+@pytest.mark.parametrize(
+    ("loss", "low", "high"),
+    [
+        (run_pb2.LOSS_KIND_GRPO, 0.2, 0.2),
+        (run_pb2.LOSS_KIND_PPO_CLIP, 0.2, 0.2),
+        (run_pb2.LOSS_KIND_GSPO, 3e-4, 4e-4),
+    ],
+)
+def test_clipped_losses_have_an_interval_and_no_cap_of_cispos(loss: run_pb2.LossKind, low: float, high: float):
+    spec = minimal()
+    spec.training.loss = loss
+    spec.training.truncated_importance_cap = 2.0
+    training = resolve(spec).training
+    assert (training.clip_low, training.clip_high) == (low, high)
+    assert not training.HasField("cispo_cap")
+    assert check(spec, ENVIRONMENTS, AGENTS) == []
+    spec.training.clip_high = 0.0
+    spec.training.cispo_cap = 5.0
+    spec.training.truncated_importance_cap = -1.0
+    assert check(spec, ENVIRONMENTS, AGENTS) == [
+        "training.cispo_cap: given 5; allowed above 0, with cispo",
+        "training.clip_high: given 0; allowed above 0",
+        "training.truncated_importance_cap: given -1; allowed at least 0",
+    ]
+
+
+def test_adapters_and_draft_head_settle_their_numbers_only_when_they_are_on():
+    spec = minimal()
+    off = resolve(spec).training
+    assert (off.lora_rank, off.HasField("lora_alpha")) == (0, False)
+    assert (off.mtp_top_k, off.HasField("mtp_learning_rate")) == (0, False)
+    assert (off.merge_prefixes, off.activation_checkpointing) == (True, False)
+    spec.training.lora_rank = 4
+    spec.training.mtp_top_k = 16
+    on = resolve(spec).training
+    assert (on.lora_alpha, on.mtp_learning_rate) == (8.0, 1e-3)
+    assert check(spec, ENVIRONMENTS, AGENTS) == []
+    spec.training.lora_alpha = 0.0
+    assert check(spec, ENVIRONMENTS, AGENTS) == ["training.lora_alpha: given 0; allowed above 0"]
+
+
+def test_every_section_resolves_to_itself():
+    for loss in (run_pb2.LOSS_KIND_CISPO, run_pb2.LOSS_KIND_GSPO):
+        spec = minimal()
+        spec.training.loss = loss
+        assert resolve(resolve(spec)) == resolve(spec)
