@@ -25,6 +25,7 @@ class Optimiser:
 
     `lora_rank`: rank of the low-rank adapters that are trained instead of the weights; 0 = all weights are.
     `base`: what the adapters' files call the model under them.
+    `mtp_top_k`: how many of the policy's likeliest tokens a draft head is matched on one by one; 0 = none is trained.
     """
 
     learning_rate: float
@@ -36,6 +37,8 @@ class Optimiser:
     lora_rank: int = 0
     lora_alpha: float = 0.0
     base: str = ""
+    mtp_top_k: int = 0
+    mtp_learning_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

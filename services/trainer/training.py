@@ -178,4 +178,6 @@ def optimiser_of(spec: RunSpec) -> Optimiser:
         lora_rank=training.lora_rank,
         lora_alpha=training.lora_alpha or training.lora_rank,
         base=spec.model.path,
+        mtp_top_k=training.mtp_top_k,
+        mtp_learning_rate=training.mtp_learning_rate,
     )

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from services.trainer.adapters.draft_head import DraftHead, has_draft
 from services.trainer.domain.distillation import acceptance, top_k_divergence
 from services.trainer.domain.refusal import StepRefused
-from services.trainer.ports import Ranks
+from services.trainer.ports import Optimiser, Ranks
 from services.trainer.tree.forest import Forest, Ints
 from services.trainer.tree.scoring import head_weight, whole_model
 
@@ -34,12 +34,16 @@ class DraftSettings:
     max_grad_norm: float
 
 
+def draft_settings(optimiser: Optimiser) -> DraftSettings:
+    """The head's part of the optimiser's settings."""
+    return DraftSettings(optimiser.mtp_top_k, optimiser.mtp_learning_rate, optimiser.max_grad_norm)
+
+
 class DraftTraining:
     """A head and its optimiser, for one policy object. Made before the policy is wrapped or sharded."""
 
     def __init__(self, policy: Any, settings: DraftSettings, ranks: Ranks) -> None:
         self.head = DraftHead(policy)
-        self.metrics: dict[str, float] = {}
         self._policy = policy
         self._settings = settings
         self._ranks = ranks
@@ -71,24 +75,25 @@ class DraftTraining:
             self._note(float(part.detach()), float(accepted), len(guess))
         return total
 
-    def apply(self) -> dict[str, float]:
-        """Take the step over all tokens since the last one; mean divergence and acceptance before it, if there was any.
+    def figures(self) -> dict[str, float]:
+        """Mean divergence and acceptance over all tokens since the last step; every rank makes this call."""
+        divergence, accepted, tokens = self._all_sums()
+        return {"mtp_kl": divergence / tokens, "mtp_acceptance": accepted / tokens} if tokens else {}
 
-        Every rank makes this call. Raises StepRefused where the gradient isn't finite.
+    def apply(self) -> None:
+        """Take the step over all tokens since the last one, if there were any; every rank makes this call.
+
+        Raises StepRefused where the gradient isn't finite.
         """
-        sums = [sum(part) for part in zip(*self._ranks.gather(self._sums), strict=True)]
-        self._sums, self.metrics = [0.0, 0.0, 0.0], {}
-        divergence, accepted, tokens = sums
+        tokens = self._all_sums()[2]
         if not tokens:
-            return self.metrics
+            return
         self._gather_gradients(tokens)
         norm = torch.nn.utils.clip_grad_norm_(self.head.parameters(), self._settings.max_grad_norm)
         if not bool(torch.isfinite(norm)):
             raise StepRefused("draft head: gradient norm is not finite")
         self._optimiser.step()
         self.forget()
-        self.metrics = {"mtp_kl": divergence / tokens, "mtp_acceptance": accepted / tokens}
-        return self.metrics
 
     def forget(self) -> None:
         """Drop what has been gathered since the last step."""
@@ -128,6 +133,9 @@ class DraftTraining:
 
     def _note(self, divergence: float, accepted: float, tokens: int) -> None:
         self._sums = [self._sums[0] + divergence, self._sums[1] + accepted, self._sums[2] + tokens]
+
+    def _all_sums(self) -> list[float]:
+        return [sum(part) for part in zip(*self._ranks.gather(self._sums), strict=True)]
 
     def _gather_gradients(self, tokens: float) -> None:
         gathered = self._ranks.gather([p.grad for p in self.head.parameters()])

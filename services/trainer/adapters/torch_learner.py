@@ -14,9 +14,16 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from services.trainer.adapters.batch_pass import BatchPass, clear_gradients
+from services.trainer.adapters.draft_training import DraftTraining, draft_settings
 from services.trainer.adapters.gradient_norms import norm_histogram, parameter_squares
 from services.trainer.adapters.low_rank import ADAPTER_FOLDER, adapt, load_adapter, merged, save_adapter
-from services.trainer.adapters.model_folder import check_tokenizer, load_model, read_companions, save_model
+from services.trainer.adapters.model_folder import (
+    check_tokenizer,
+    load_model,
+    read_companions,
+    save_model,
+    weights_digest,
+)
 from services.trainer.adapters.optimiser_files import SEED_STRIDE, load_optimiser, save_optimiser
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.packing import halves
@@ -41,11 +48,14 @@ class TorchLearner:
         self._optimiser: torch.optim.AdamW | None = None
         self._settings: Optimiser | None = None
         self._companions: dict[str, bytes] = {}
+        self._draft: DraftTraining | None = None
 
     def start(self, model: Path, optimiser: Optimiser) -> None:
         """See Learner.start."""
         together(self._ranks, partial(check_tokenizer, model))
         self._load(model, None, optimiser)
+        if self._draft is not None:
+            together(self._ranks, partial(self._draft.start, model))
         torch.manual_seed(optimiser.seed + SEED_STRIDE * self._ranks.rank)
 
     def restore(self, checkpoint: Path, optimiser: Optimiser, base: Path | None = None) -> None:
@@ -62,6 +72,8 @@ class TorchLearner:
             )
         except (OSError, KeyError, ValueError, RuntimeError, CheckpointException) as error:
             raise StepRefused(f"checkpoint {checkpoint} can't be loaded: {error}") from error
+        if self._draft is not None:
+            together(self._ranks, partial(self._draft.restore, checkpoint))
 
     def accumulate(self, rows: Sequence[Row], recipe: Recipe) -> BatchStats:
         """See Learner.accumulate."""
@@ -71,9 +83,12 @@ class TorchLearner:
         """See HalvesLearner.accumulate_halves."""
         torch.set_num_threads(self._threads)
         trained = [[row for row in part if row.trained_tokens] for part in parts]
+        if self._draft is not None:
+            self._draft.forget()
         stats = BatchPass(self._model, recipe, self._ranks).run(trained)
         norms = norm_histogram(self._ranks.gather(parameter_squares(self._model)))
-        return replace(stats, histograms={**stats.histograms, "parameter_grad_norm": norms})
+        figures = self._draft.figures() if self._draft is not None else {}
+        return replace(stats, histograms={**stats.histograms, "parameter_grad_norm": norms}, draft=figures)
 
     def apply(self) -> float:
         """See Learner.apply."""
@@ -82,6 +97,8 @@ class TorchLearner:
         norm: Tensor = full(torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.max_grad_norm))
         if not bool(torch.isfinite(norm)):
             raise StepRefused("gradient norm is not finite")
+        if self._draft is not None:
+            self._draft.apply()
         self._optimiser.step()
         clear_gradients(self._model)
         return float(norm)
@@ -97,6 +114,8 @@ class TorchLearner:
         else:
             self.publish(folder / MODEL_FOLDER)
         save_optimiser(folder / OPTIMISER_FOLDER, self._model, self._optimiser, self._ranks)
+        if self._draft is not None:
+            self._draft.save(folder)
 
     def publish(self, folder: Path) -> None:
         """See Learner.publish."""
@@ -108,6 +127,8 @@ class TorchLearner:
             save_adapter(weights, self._settings, folder / ADAPTER_FOLDER)
             weights = merged(weights, self._settings.lora_alpha / self._settings.lora_rank)
         save_model(self._model, weights, self._companions, folder)
+        if self._draft is not None:
+            self._draft.publish(folder, weights_digest(folder))
 
     def _whole(self, *, only_trained: bool) -> dict[str, Tensor]:
         """Parameters, and buffers that are saved, at rank 0. All ranks call it."""
@@ -122,7 +143,12 @@ class TorchLearner:
 
     def _load(self, model: Path, adapter: Path | None, optimiser: Optimiser) -> None:
         torch.set_num_threads(self._threads)
-        self._model = together(self._ranks, partial(_loaded, model, adapter, optimiser))
+        self._draft = None
+        self._model = together(self._ranks, partial(load_model, model))
+        if optimiser.mtp_top_k:
+            # Of the model's own layers: not of what is wrapped around them, and not of a rank's part.
+            self._draft = DraftTraining(self._model, draft_settings(optimiser), self._ranks)
+        together(self._ranks, partial(_adapt, self._model, adapter, optimiser))
         self._companions = read_companions(model)
         self._settings = optimiser
         self._ranks.shard(self._model)
@@ -134,11 +160,9 @@ class TorchLearner:
         )
 
 
-def _loaded(folder: Path, adapter: Path | None, optimiser: Optimiser) -> Any:
-    model: Any = load_model(folder)
+def _adapt(model: Any, adapter: Path | None, optimiser: Optimiser) -> None:
     if optimiser.lora_rank:
         adapt(model, optimiser)
         if adapter is not None:
             load_adapter(model, adapter)
     model.train()
-    return model

@@ -35,6 +35,8 @@ class BatchStats:
 
     `loss`: the objective, sum of weight * loss. `mismatch_kl`: mean of the k3 estimate exp(d) - 1 - d,
     d = trainer's log-probability - engine's (Schulman 2020); `fresh_kl`: the same over fresh tokens.
+    `draft`: mean divergence of the draft head from the policy (`mtp_kl`, nats) and the share of its guesses that
+    would be accepted (`mtp_acceptance`); empty where none is trained.
     `grad_noise`: |g1 - g2|^2 / |g1 + g2|^2 for the gradients of the batch's halves; 1 is expected of pure noise.
     """
 
@@ -53,6 +55,7 @@ class BatchStats:
     fresh_kl: float = 0.0
     domains: Mapping[str, DomainStats] = field(default_factory=dict[str, DomainStats])
     histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
+    draft: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def check_mismatch(stats: BatchStats, limit: float) -> None:

@@ -21,6 +21,7 @@ def all_metrics(stats: BatchStats, prepared: PreparedBatch, grad_norm: float, po
     return (
         step_metrics(stats, merge_count(plans), grad_norm)
         | quantile_metrics(stats.histograms)
+        | dict(stats.draft)
         | reward_metrics(plans)
         | staleness_metrics(plans, policy_step)
         | domain_metrics(stats, plans)
