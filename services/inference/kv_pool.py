@@ -5,12 +5,22 @@ serves another.
 """
 
 import json
+import logging
 import os
 import sys
 
 from services.inference.settings import KvPoolSettings
 from services.kernel.errors import InvalidInput
 from services.kernel.settings import load_settings
+
+# Said at the end of each request that was too short for a look-up (less than a chunk), which is nothing to warn of.
+_TOO_SHORT = "Session %s has no lookup ipc key, skipping touch"
+_LOOKUP_LOGGER = "lmcache.v1.multiprocess.modules.lookup"
+
+
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """A filter for LMCache's log: False for that one message."""
+    return record.msg != _TOO_SHORT
 
 
 def pool_arguments(settings: KvPoolSettings) -> list[str]:
@@ -38,6 +48,7 @@ def main() -> None:
     # Imported late: it reads the environment when it is imported, and takes seconds.
     from lmcache.cli.main import main as lmcache
 
+    logging.getLogger(_LOOKUP_LOGGER).addFilter(is_worth_a_line)
     sys.argv = ["lmcache", *pool_arguments(settings)]
     lmcache()
 

@@ -90,8 +90,7 @@ def open_postgres(url: str) -> PostgresRecorder:
     parts = urlsplit(url)
     schema, name = parse_qs(parts.query).get("schema", ["public"])[0], parts.path.strip("/")
     if not parts.hostname or not name:
-        shown = parts._replace(netloc="***").geturl()
-        raise InvalidInput("store_url", shown, "postgresql://user:password@host:port/database")
+        raise InvalidInput("store_url", parts._replace(netloc="***").geturl(), "postgresql://USER:PASSWORD@HOST/NAME")
     user, password, port = unquote(parts.username or ""), unquote(parts.password or ""), parts.port or 5432
     with psycopg.connect(dbname=name, host=parts.hostname, port=port, user=user, password=password) as connection:
         if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":

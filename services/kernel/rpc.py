@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
-from opentelemetry.instrumentation.grpc import aio_client_interceptors, aio_server_interceptor
+from opentelemetry.instrumentation.grpc import aio_client_interceptors, aio_server_interceptor, filters
 
 from services.kernel.errors import ForgeError, InvalidInput, Unauthenticated, from_grpc, grpc_status
 from services.kernel.logs import get_logger
@@ -77,7 +77,9 @@ class Server:
 
 async def serve(servicers: Sequence[tuple[AddServicer, Any]], bind: str, security: RpcSecurity) -> Server:
     """Start a server on `bind` (host:port; port 0 takes a free one). Raises InvalidInput when the port is taken."""
-    server = grpc.aio.server(interceptors=[aio_server_interceptor()], options=_OPTIONS)
+    # A watch that its caller cancels is closed by the loop in a context of its own: no span can be detached there.
+    traced = aio_server_interceptor(filter_=filters.negate(filters.method_prefix("Watch")))
+    server = grpc.aio.server(interceptors=[traced], options=_OPTIONS)
     untyped: Any = health
     names, state = _Names(server), untyped.aio.HealthServicer()
     for add, servicer in servicers:

@@ -6,6 +6,7 @@ Nothing is written here: what Temporal accepted is durable, and a repeat is told
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from forgerl.events.v1.scheduler_pb2 import EpisodeAdmitted, EpisodeRevoked
 from temporalio.client import Client
@@ -19,6 +20,7 @@ from services.kernel.event_store import Write
 from services.kernel.logs import get_logger
 from services.kernel.telemetry import use_parent
 from services.rollout.domain.episode import EpisodeStart
+from services.rollout.entrypoints.worker import TASK_TIMEOUT_S
 from services.rollout.entrypoints.workflow import EpisodeWorkflow
 
 ADMISSION_TOPIC = "forgerl.scheduler.admission.v1"
@@ -80,6 +82,7 @@ class AdmissionConsumer:
                 id=admitted.episode_id,
                 task_queue=self.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                task_timeout=timedelta(seconds=TASK_TIMEOUT_S),
                 request_eager_start=True,
             )
         except WorkflowAlreadyStartedError:

@@ -1,5 +1,6 @@
 """The Temporal worker, as a part of the process. It refuses to run workflow code outside the SDK's sandbox."""
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +12,11 @@ from services.rollout.entrypoints.activities import EpisodeActivities
 from services.rollout.entrypoints.workflow import EpisodeWorkflow
 
 DRAIN_S = 3.0
+# A turn is a part of one workflow task. The SDK renews the task at 0.8 of this; on a busy machine the default's 2 s of
+# slack were missed, and the episode's steps done again. A worker that was killed is missed for as long.
+TASK_TIMEOUT_S = 20.0
+# Read by the SDK's core, which else warns of each task over 5 s: a turn may last that long, a lost task may not.
+_WARN_AFTER = "TEMPORAL_WORKFLOW_TASK_DURATION_WARN_SECONDS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class EpisodeWorker:
 
     def build(self) -> Worker:
         """The SDK's worker."""
+        os.environ.setdefault(_WARN_AFTER, f"{TASK_TIMEOUT_S:.0f}")
         return Worker(
             self.client,
             task_queue=self.task_queue,

@@ -150,3 +150,22 @@ async def test_tls_is_spoken_where_files_are_given(tmp_path: Path) -> None:
     with pytest.raises(errors.Transient):
         await ask(f"localhost:{server.port}", "fine", timeout=2)
     await server.stop()
+
+
+class Endless(episodes_grpc.EpisodeServiceServicer):
+    async def WatchEpisode(self, request, context):
+        while True:
+            yield episodes.EpisodeView(answer="x" * 100_000)
+
+
+async def test_a_watch_that_is_called_off_leaves_no_complaint(caplog: pytest.LogCaptureFixture) -> None:
+    server = await serve([(episodes_grpc.add_EpisodeServiceServicer_to_server, Endless())], "127.0.0.1:0", SECURITY)
+    async with connect(f"127.0.0.1:{server.port}", SECURITY) as channel:
+        stub = episodes_grpc.EpisodeServiceStub(channel)
+        for _ in range(5):
+            call = stub.WatchEpisode(episodes.WatchEpisodeRequest(episode_id="e"))
+            assert (await call.read()).answer
+            call.cancel()
+            await call.code()
+    await server.stop()
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]

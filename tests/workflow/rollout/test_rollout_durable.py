@@ -47,6 +47,20 @@ async def test_admissions_start_each_episode_once_however_often_they_come(dev_cl
     assert journal.started == dict.fromkeys(names, 1) and set(journal.ends) == set(names)
 
 
+async def test_a_task_may_last_as_long_as_a_turn_and_is_warned_of_when_it_is_lost(dev_client: Client, monkeypatch):
+    variable = "TEMPORAL_WORKFLOW_TASK_DURATION_WARN_SECONDS"
+    monkeypatch.setenv(variable, "gone with the test")
+    monkeypatch.delenv(variable)
+    parts = episodes(ScriptedModel([said("42")]), journal=MemoryJournal())
+    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64).build():
+        await AdmissionConsumer(dev_client, "episodes", 30.0, 60.0).handle([admitted("ep-1")])
+        handle = dev_client.get_workflow_handle("ep-1")
+        await asyncio.wait_for(handle.result(), 60)
+        started = (await handle.fetch_history()).events[0].workflow_execution_started_event_attributes
+    assert started.workflow_task_timeout.ToSeconds() == 20
+    assert os.environ[variable] == "20"
+
+
 async def test_a_revocation_ends_a_running_episode_as_cancelled(dev_client: Client):
     journal = MemoryJournal()
     consumer = AdmissionConsumer(dev_client, "episodes", 30.0, 60.0)
