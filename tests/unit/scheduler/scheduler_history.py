@@ -54,7 +54,7 @@ class History:
         self.handed = self.completed = self.published = 0
         self.filling = 0
         self.training: list[int] = []
-        self.submitted = 0
+        self.submitted = self.evaluations = 0
 
     # What can happen
 
@@ -94,13 +94,27 @@ class History:
         self.feed(parts[2])
 
     def train(self) -> None:
-        """The oldest batch is trained and its policy published."""
-        if self.training:
+        """The oldest batch is trained and its policy published; now and then the policy is heard of first."""
+        if self.training and self.published == self.completed and self.chance.random() < 0.3:
+            self.published += 1
+            self.feed(facts.PolicyPublished(self.published))
+        elif self.training:
             step = self.training.pop(0)
             self.completed = step
             self.feed(facts.StepDone(step, ()))
-            self.published = step
-            self.feed(facts.PolicyPublished(step))
+            if self.published < step:
+                self.published = step
+                self.feed(facts.PolicyPublished(step))
+
+    def evaluate(self) -> None:
+        """An evaluation of the newest policy: until it is over, full batches wait."""
+        self.evaluations += 1
+        self.feed(facts.Submitted(f"v.{self.evaluations}", "", "a", pinned_step=self.published))
+
+    def evaluated(self) -> None:
+        """Evaluation under way comes to its end."""
+        for episode_id in list(self.rig.state.evaluations):
+            self.feed(facts.Failed(episode_id, 4, cancelled=False))
 
     def wait(self, seconds: float) -> None:
         self.rig.now_s += seconds
@@ -118,7 +132,9 @@ class History:
 
     def over(self, member: str) -> None:
         """A member has ended, one way or another; with the last of them its item is finished."""
-        item = self.items[member.rpartition(".")[0]]
+        item = self.items.get(member.rpartition(".")[0])
+        if item is None:  # an evaluation
+            return
         item.running.discard(member)
         if not item.running and item.position is not None and item.position not in self.finished:
             self.finished.append(item.position)
@@ -135,6 +151,10 @@ class History:
         head = self.at.get(self.head)
         if self.config.selection in ("windowed_fifo", "strict_fifo") and head is not None and not self.swept:
             assert not (self.head in self.finished and self.dead(head)), "a dead head is dropped at once"
+        if self.config.selection == "version_window" and not self.swept:
+            ready = [position for position in self.queue if position in self.finished]
+            oldest = min((self.oldest_of(position) for position in ready), default=self.handed)
+            assert self.handed - oldest <= self.config.version_window_steps, "what left the window is dropped at once"
 
     @property
     def head(self) -> int:
@@ -200,7 +220,8 @@ class History:
         item.position = position
         self.at[position] = item
         self.entered_at[position] = len(self.consumed)
-        self.late_at[position] = self.handed - self.published
+        # A full batch that evaluation holds back is as good as handed over.
+        self.late_at[position] = self.handed + (self.filling == config.items_per_batch) - self.published
         self._published_at[position] = self.published
 
     def published_at(self, position: int) -> int:
@@ -284,7 +305,7 @@ class History:
         return steps + self.late_at[position]
 
 
-ACTIONS = ("score",) * 12 + ("submit",) * 3 + ("train",) * 3 + ("fail", "cancel", "wait")
+ACTIONS = ("score",) * 12 + ("submit",) * 3 + ("train",) * 3 + ("fail", "cancel", "wait", "evaluate", "evaluated")
 
 
 def act(history: History, action: str) -> None:
@@ -294,6 +315,10 @@ def act(history: History, action: str) -> None:
             history.submit()
         case "train":
             history.train()
+        case "evaluate":
+            history.evaluate()
+        case "evaluated":
+            history.evaluated()
         case "wait":
             history.wait(history.chance.choice((1.0, 25.0)))
         case how:

@@ -100,6 +100,7 @@ def test_a_window_of_the_whole_queue_hides_nothing_of_its_cohort(mode: str) -> N
     """W = N: of [head, head + N - 1], which in cohort mode is everything, a finished item waits only for a batch."""
     for seed in range(150):
         history = random_history(seed, selection="windowed_fifo", window_items="N", mode=mode, lookahead_steps=1000)
+        history.evaluated()
         state = history.rig.state
         reach = state.head + history.config.queue_items
         ready = [p for p in history.queue if p in history.finished and p < reach]
@@ -135,6 +136,7 @@ def test_everything_ends_when_everybody_does(policy: str, mode: str) -> None:
     """No order of endings leaves the queue stuck: let everybody end and train, and nothing stays."""
     for seed in range(60):
         history = random_history(seed, events=30, selection=policy, mode=mode, end_steps=0)
+        history.evaluated()
         while history.running() or history.training:
             history.end("score")
             history.train()

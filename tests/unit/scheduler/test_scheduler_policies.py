@@ -7,6 +7,7 @@ from scheduler_rig import CONFIG, Rig, admitted, batches, dropped, taken
 
 from services.scheduler.domain import facts
 from services.scheduler.domain.decisions import SetWindow
+from services.scheduler.domain.selection import make_selection
 
 
 def filled(count: int = 10, **changes: object) -> Rig:
@@ -59,6 +60,15 @@ def test_version_window_drops_an_old_item_though_no_batch_wants_one() -> None:
     # Batch 3 waits for step 1, and will be trained from policy 2: e4 of policy 0 will be 2 steps behind, for ever.
     assert dropped(rig.finish("e4", step=0)) == [(4, "too_stale")]
     assert taken(rig.finish("e5", step=1)) == []
+
+
+def test_version_window_names_what_has_left_it_before_what_finished_first() -> None:
+    policy = make_selection(replace(CONFIG, selection="version_window", version_window_steps=1))
+    policy.finished(3, 2)
+    policy.finished(5, 0)
+    assert (policy.next(0, 1), policy.next(0, 2)) == (3, 5)
+    policy.consumed(5)
+    assert policy.next(0, 2) == 3
 
 
 def test_cohort_opens_only_when_the_last_one_is_consumed() -> None:
