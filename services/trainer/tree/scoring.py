@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from services.trainer.ranks.sharding import full
 from services.trainer.tree.attention import tree_attention
 from services.trainer.tree.forest import Forest, Ints
 from services.trainer.tree.head import Head, HeadRows, Targets, head_rows, score_rows
@@ -109,8 +110,8 @@ def whole_model(model: Any) -> Any:
 
 
 def head_weight(model: Any) -> Tensor:
-    """The LM head's weight [V, E], with gradient where it is trained."""
-    return whole_model(model).lm_head.weight
+    """The LM head's weight [V, E], with gradient where it is trained; where it lies in parts, all ranks call this."""
+    return full(whole_model(model).lm_head.weight)
 
 
 @contextmanager

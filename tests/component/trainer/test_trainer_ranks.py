@@ -170,7 +170,7 @@ def test_both_ranks_refuse_what_one_of_them_saw(pair: Any):
 def test_weights_and_optimiser_agree_after_several_steps(single: Any, pair: Any):
     assert pair[0]["norms"][0] == pytest.approx(single["norms"][0], rel=1e-6)
     assert apart(pair[0]["weights"], single["weights"]) < 1e-6
-    # Adam moves by the gradient's sign where it is rounding noise, so from the second step on gradients differ a little.
+    # Adam moves by the sign of what is rounding noise, so from the second step on gradients differ a little.
     assert pair[0]["norms"] == pytest.approx(single["norms"], rel=1e-4)
     for key in (".exp_avg", ".exp_avg_sq"):
         ours, theirs = (

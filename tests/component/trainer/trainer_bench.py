@@ -1,8 +1,8 @@
 """A trainer on a real event store, blob store and torch, around a tiny model; a batch is made of hand-made episodes."""
 
 import hashlib
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +34,7 @@ from services.trainer.adapters.model_folder import weights_digest
 from services.trainer.adapters.torch_learner import TorchLearner
 from services.trainer.application import Keeping, Meter, Runs, Trainer
 from services.trainer.bootstrap import EVENT_MODULES
+from services.trainer.ports import Learner
 from services.trainer.training import Training
 
 VOCABULARY = 48
@@ -107,6 +108,7 @@ class Bench:
     root: Path
     clock: ManualClock = field(default_factory=lambda: ManualClock(datetime(2026, 1, 1, tzinfo=UTC)))
     versions: dict[str, int] = field(default_factory=dict)
+    make_learner: Callable[[], tuple[Learner, Executor]] = lambda: (TorchLearner(1), ThreadPoolExecutor(1))
 
     def __post_init__(self) -> None:
         self.restart()
@@ -120,7 +122,8 @@ class Bench:
         provider.add_span_processor(SimpleSpanProcessor(self.spans))
         tracer = provider.get_tracer("test")
         checkpoints = CheckpointFolders(self.root / "checkpoints")
-        self.training = Training(TorchLearner(1), checkpoints, self.blobs, ThreadPoolExecutor(1), weights_digest)
+        learner, threads = self.make_learner()
+        self.training = Training(learner, checkpoints, self.blobs, threads, weights_digest)
         self.runs = Runs(self.store)
         keeping = Keeping(self.training, checkpoints, self.blobs, CurveFiles(self.root / "runs"))
         self.trainer = Trainer(self.runs, self.training, Batches(self.blobs), keeping, Meter(self.clock, tracer, 2.0))
