@@ -1,26 +1,32 @@
-"""Forward and backward over one batch: micro-batches in two halves, one global denominator, and what they showed.
+"""Forward and backward over one batch: a forest a half, or branch by branch, and what that showed.
 
-The objective is sum over trained tokens of weight * loss with weights of the whole batch, so packing doesn't change it.
-It refuses what isn't finite, naming episode, turn and token.
+The objective is sum over trained tokens of weight * loss with weights of the whole batch, so neither merging nor
+cutting changes it. It refuses what isn't finite, naming episode, turn and token.
 """
 
+import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from services.trainer.adapters.blame import blame
-from services.trainer.adapters.objective import Objective, TokenScores, picked
+from services.trainer.adapters.library_pass import library_pass
+from services.trainer.adapters.merging import Beside, Merger
+from services.trainer.adapters.objective import Objective
+from services.trainer.adapters.row_targets import RowObjective, row_targets
 from services.trainer.adapters.tally import Tally
-from services.trainer.adapters.token_logprobs import transformed_logprobs
 from services.trainer.domain.guard import BatchStats
-from services.trainer.domain.packing import micro_batches
+from services.trainer.domain.merging import Merging
+from services.trainer.domain.noise import noise_ratio
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.rows import Row
 from services.trainer.ports import Ranks, Recipe
 from services.trainer.ranks.sharding import local
+from services.trainer.tree.choice import Choice, Way
+from services.trainer.tree.passes import PassOptions, gradient_pass
 
 
 def clear_gradients(model: Any) -> None:
@@ -36,10 +42,15 @@ def gradient(model: Any) -> list[Tensor]:
 class BatchPass:
     """One pass over this rank's rows; use it once."""
 
-    def __init__(self, model: Any, recipe: Recipe, ranks: Ranks) -> None:
+    def __init__(
+        self, model: Any, recipe: Recipe, ranks: Ranks, merger: Merger | None = None, beside: Beside | None = None
+    ) -> None:
         self._model = model
         self._recipe = recipe
         self._ranks = ranks
+        self._merger = merger or Merger()
+        self._beside = beside
+        self._merging = Merging()
         self._tally = Tally(recipe.policy_step)
         self._objective = Objective(recipe.loss, self._tally)
 
@@ -54,33 +65,42 @@ class BatchPass:
         gradients: list[list[Tensor]] = []
         for part in parts:
             with self._ranks.summed(self._model):
-                for micro_batch in micro_batches(part, self._recipe.micro_batch_tokens):
-                    self._one(micro_batch)
+                self._half(part)
             gradients.append(gradient(self._model))
         self._check_gradients([row for part in parts for row in part])
-        return self._stats(*gradients)
+        return self._stats(parts, *gradients)
 
-    def _stats(self, first: Sequence[Tensor], both: Sequence[Tensor]) -> BatchStats:
+    def _stats(self, parts: Sequence[Sequence[Row]], first: Sequence[Tensor], both: Sequence[Tensor]) -> BatchStats:
         whole = Tally(self._recipe.policy_step)
         for tally in self._ranks.gather(self._tally):
             whole.plus(tally)
-        apart_R, all_R = zip(*self._ranks.gather(squares(first, both)), strict=True)
-        return whole.stats(sum(apart_R) / sum(all_R) if sum(all_R) > 0 else 0.0)
+        weights_R = self._ranks.gather([float(sum(row.weights_T.sum() for row in part)) for part in parts])
+        share = sum(weights[0] for weights in weights_R) / sum(map(sum, weights_R))
+        apart_R, all_R = zip(*self._ranks.gather(squares(first, both, share)), strict=True)
+        return whole.stats(noise_ratio(sum(apart_R), sum(all_R), share))
 
-    def _one(self, micro_batch: Sequence[Row]) -> None:
-        width = micro_batch[0].length
-        ids_BT = torch.zeros(len(micro_batch), width, dtype=torch.long)
-        for index, row in enumerate(micro_batch):
-            ids_BT[index, : row.length] = torch.from_numpy(row.token_ids_T)
-        # Padding stands on the right, where causal attention never looks, so no mask is needed.
-        logits_BTV: Tensor = self._model(input_ids=ids_BT, use_cache=False).logits
-        rows_N = torch.from_numpy(np.repeat(np.arange(len(micro_batch)), [r.trained_tokens for r in micro_batch]))
-        places_N = torch.from_numpy(np.concatenate([np.flatnonzero(r.trained_T) for r in micro_batch]))
-        logits_NV = logits_BTV[rows_N, places_N - 1]
-        logprobs_N = transformed_logprobs(
-            logits_NV, ids_BT[rows_N, places_N], picked(micro_batch, "temperatures_T"), picked(micro_batch, "top_ps_T")
+    def _half(self, rows: Sequence[Row]) -> None:
+        rows = [row for row in rows if row.trained_tokens]
+        if not rows:
+            return
+        choice, expected = self._merger.choose(self._model, rows, self._recipe)
+        before_s = time.perf_counter()
+        self._add(rows, choice, self._beside)
+        self._merging = self._merging.plus(replace(expected, pass_s=time.perf_counter() - before_s))
+
+    def _add(self, rows: Sequence[Row], choice: Choice, beside: Beside | None) -> None:
+        recipe = self._recipe
+        options = PassOptions(
+            recipe.micro_batch_tokens,
+            recipe.activation_checkpointing,
+            recipe.loss.per_token,
+            None if beside is None else partial(on_trained, beside, rows),
         )
-        self._objective(micro_batch, TokenScores(logprobs_N, entropies(logits_NV.detach().float()))).backward()
+        if choice.way is Way.LIBRARY:
+            library_pass(self._model, rows, self._objective, options)
+            return
+        targets = row_targets(rows, choice.forest)
+        gradient_pass(self._model, choice.forest, targets, RowObjective(rows, self._objective), options)
 
     def _check_gradients(self, rows: Sequence[Row]) -> None:
         if all(self._ranks.gather(self._finite())):
@@ -93,21 +113,14 @@ class BatchPass:
 
     def _finite_of(self, rows: Sequence[Row]) -> bool:
         clear_gradients(self._model)
-        for micro_batch in micro_batches(rows, self._recipe.micro_batch_tokens):
-            self._one(micro_batch)
+        self._add(rows, self._merger.choose(self._model, rows, self._recipe)[0], None)
         return self._finite()
 
     def _finite(self) -> bool:
         return all(bool(torch.isfinite(local(p.grad)).all()) for p in self._model.parameters() if p.grad is not None)
 
 
-def entropies(logits_NV: Tensor) -> Tensor:
-    """Entropy, in nats, of the untransformed distribution."""
-    logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
-    return -(logprobs_NV.exp() * logprobs_NV).sum(dim=-1)
-
-
-def squares(first: Sequence[Tensor], both: Sequence[Tensor]) -> tuple[float, float]:
-    """|g1 - g2|^2 and |g1 + g2|^2 from the first half's gradient g1 and the whole g1 + g2."""
-    apart = sum(float((2 * a.double() - b.double()).pow(2).sum()) for a, b in zip(first, both, strict=True))
+def squares(first: Sequence[Tensor], both: Sequence[Tensor], share: float) -> tuple[float, float]:
+    """|g1 - share * g|^2 and |g|^2, of this rank's parts, from the first half's gradient g1 and the whole g."""
+    apart = sum(float((a.double() - share * b.double()).pow(2).sum()) for a, b in zip(first, both, strict=True))
     return apart, sum(float(g.double().pow(2).sum()) for g in both)

@@ -37,7 +37,7 @@ class BatchStats:
     d = trainer's log-probability - engine's (Schulman 2020); `fresh_kl`: the same over fresh tokens.
     `draft`: mean divergence of the draft head from the policy (`mtp_kl`, nats) and the share of its guesses that
     would be accepted (`mtp_acceptance`); empty where none is trained.
-    `grad_noise`: |g1 - g2|^2 / |g1 + g2|^2 for the gradients of the batch's halves; 1 is expected of pure noise.
+    `grad_noise`: see domain/noise.py; 1 is expected of pure noise.
     """
 
     tokens: int
