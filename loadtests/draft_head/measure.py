@@ -24,7 +24,10 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """Mean probability that a guess is accepted, and mean tokens a verification of one guess."""
+    """Mean probability that a guess is accepted, over all tokens; mean tokens a verification of one guess.
+
+    The second is over the tokens that are guessed at all: after an accepted guess one token comes for free.
+    """
 
     acceptance: float
     tokens_per_verify: float
@@ -49,13 +52,14 @@ def moved(model: Any, start: Any, batch: Sampled) -> Moved:
 
 @torch.no_grad()
 def guesses(model: Any, head: DraftHead, batch: Sampled) -> Guesses:
-    """Of a head with the policy as it is. The first sampled token of an answer is never guessed: nothing was drawn yet."""
+    """Of a head with the policy as it is. An answer's first token is never guessed: nothing was drawn yet."""
     forest, _ = batch.forest()
     hidden_SE = hidden(model, forest)
     head_TE, slots_T = head(hidden_SE, forest)
     place_S = torch.full((len(hidden_SE),), -1)
     place_S[slots_T] = torch.arange(len(slots_T))
-    sums = np.zeros(4)
+    sums = np.zeros(2)
+    verified = np.zeros(2)
     for index, prompt in enumerate(batch.prompts):
         path = torch.from_numpy(forest.sample_slots(index))[prompt:]
         if len(path) < 2:
@@ -63,19 +67,20 @@ def guesses(model: Any, head: DraftHead, batch: Sampled) -> Guesses:
         before, ids = path[:-1], torch.from_numpy(batch.sequences[index][prompt + 1 :])
         p_NV = torch.softmax(model.lm_head(hidden_SE[before]), -1)
         q_NV = torch.softmax(model.lm_head(head_TE[place_S[before]]), -1)
-        sums[:2] += float(torch.minimum(p_NV, q_NV).sum()), len(ids)
+        sums += float(torch.minimum(p_NV, q_NV).sum()), len(ids)
         taken = (q_NV.gather(1, ids[:, None]) / p_NV.gather(1, ids[:, None])).clamp(max=1)[:, 0]
-        sums[2:] += len(ids), verifications(taken.tolist())
-    return Guesses(sums[0] / sums[1], sums[2] / sums[3])
+        verified += verifications(taken.tolist())
+    return Guesses(float(sums[0] / sums[1]), float(1 + verified[1] / verified[0]))
 
 
-def verifications(accepted: list[float]) -> float:
-    """Expected number of verifications for tokens that would be accepted with these probabilities, one guess each.
+def verifications(probabilities: list[float]) -> tuple[float, float]:
+    """Expected verifications, and accepted guesses, for tokens whose guess would be accepted with these probabilities.
 
     After an accepted guess the next token is drawn with it; after a refused one the next token is guessed again.
     """
-    total, guessed, free = 0.0, 1.0, 0.0
-    for probability in accepted:
-        total += guessed
+    verified, accepted, guessed, free = 0.0, 0.0, 1.0, 0.0
+    for probability in probabilities:
+        verified += guessed
+        accepted += guessed * probability
         guessed, free = free + guessed * (1 - probability), guessed * probability
-    return total
+    return verified, accepted

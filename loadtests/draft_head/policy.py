@@ -1,4 +1,4 @@
-"""A small policy on real tasks: samples in torch, and moves by reinforcement learning, with the trainer's own passes."""
+"""A small policy on real tasks: it samples in torch, and learns with the trainer's own passes."""
 
 # transformers is partly untyped
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -60,6 +60,7 @@ class Student:
     def __init__(self, folder: Path, learning_rate: float) -> None:
         self.model: Any = load_model(folder)
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self.end: int = self._tokenizer.eos_token_id
         self._environment = ReasoningEnvironment()
         self._optimiser = torch.optim.AdamW(
             self.model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0
@@ -107,7 +108,7 @@ class Student:
         width = max(map(len, prompts))
         ids_BT = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts])
         mask_BT = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-        end = self._tokenizer.eos_token_id
+        end = self.end
         self.model.eval()
         drawn_BT = self.model.generate(
             ids_BT, attention_mask=mask_BT, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,

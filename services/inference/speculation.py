@@ -78,7 +78,7 @@ def _expand_floats_too() -> None:
 
 
 def expand(
-    output: Any, input_val: Any, cu_num_tokens: Any, replace_from: float, replace_to: float, **_sizes: Any
+    output: Any, input_val: Any, cu_num_tokens: Any, replace_from: float, replace_to: float, *_sizes: Any
 ) -> None:
     """Entry r of `input_val` once for each token of request r, with one value replaced; all torch tensors."""
     counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1)).long()
