@@ -59,7 +59,7 @@ def _run_changed(state: State, fact: RunFact) -> None:
             if state.plan is not None:
                 return
             auto = AutoWindow(config) if config.window_auto else None
-            state.plan = Plan(config, Mix(config.domains), make_selection(config), auto)
+            state.plan = Plan(config, Mix(config.domains, config.owed_items), make_selection(config), auto)
             state.window_items = config.reach_items
             state.end_steps = config.end_steps
             state.waiting = {name: OrderedDict[str, Item]() for name, _ in config.domains}

@@ -14,7 +14,8 @@ class RunConfig:
     selection: the policy's name. mode: "rolling" or "cohort" (N items are generated and consumed before the next N).
     version_window_steps: bound of the policy of that name. window_auto: the window follows observed durations so that
     the mean KL (nats) of a batch's durations against the submitted ones stays within drift_bound.
-    fleet_weight: share of the fleet, relative to the other active runs.
+    fleet_weight: share of the fleet, relative to the other active runs. owed_items: turns, at most, that a domain gets
+    back in which it had nothing waiting; 0 in runs recorded before there was such a thing.
     """
 
     domains: tuple[tuple[str, float], ...]
@@ -34,6 +35,7 @@ class RunConfig:
     window_auto: bool = False
     drift_bound: float = 0.0
     fleet_weight: float = 1.0
+    owed_items: int = 0
 
     def __post_init__(self) -> None:
         for name in ("group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items"):

@@ -93,6 +93,7 @@ def run_config(spec: run_pb2.RunSpec) -> RunConfig:
         min_reward_spread=spec.training.min_reward_spread,
         end_steps=spec.end.steps,
         selection=_SELECTIONS.get(scheduling.policy, str(scheduling.policy)),
+        owed_items=scheduling.queue_items,
         mode=_MODES.get(scheduling.mode, str(scheduling.mode)),
         version_window_steps=scheduling.version_window_steps,
         window_auto=scheduling.window == AUTO_WINDOW,

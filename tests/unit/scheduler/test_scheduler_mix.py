@@ -4,6 +4,7 @@ from scheduler_rig import Rig
 
 from services.scheduler.domain import facts
 from services.scheduler.domain.capacity import capacity
+from services.scheduler.domain.decisions import AdmitItem
 from services.scheduler.domain.mix import Mix
 
 WEIGHTS = (("a", 2.0), ("b", 1.0), ("c", 1.0))
@@ -21,17 +22,41 @@ def turns(mix: Mix, waiting: list[str], count: int) -> str:
 
 def test_smooth_weighted_round_robin() -> None:
     # Credits after adding the weights: a2 b1 c1 -> a (-2); a0 b2 c2 -> b (-2); a2 b-1 c3 -> c (-1); a4 … -> a.
-    assert turns(Mix(WEIGHTS), ["a", "b", "c"], 8) == "abcaabca"
+    assert turns(Mix(WEIGHTS, 10), ["a", "b", "c"], 8) == "abcaabca"
 
 
 def test_a_domain_that_was_away_does_not_flood_the_queue() -> None:
-    mix = Mix(WEIGHTS)
+    mix = Mix(WEIGHTS, 10)
     assert turns(mix, ["b", "c"], 4) == "bcbc"
-    assert turns(mix, ["a", "b", "c"], 8).count("a") == 4
+    # Half of the four turns were a's. Half of a turn given back was its own anyhow: three turns in every second place.
+    assert turns(mix, ["a", "b", "c"], 8) == "aaabacaa"
+    assert turns(mix, ["a", "b", "c"], 8).count("a") == 4, "and no more than that"
+
+
+def test_what_is_owed_is_bounded() -> None:
+    mix = Mix((("a", 1.0), ("b", 1.0)), 3)
+    assert turns(mix, ["b"], 100) == "b" * 100
+    # Three are owed of the fifty that it missed: five turns given back of half a turn each, the last leaves half a one.
+    assert turns(mix, ["a", "b"], 10) == "aaabaaabaa"
+    assert turns(mix, ["a", "b"], 10).count("a") == 5
+
+
+def test_a_client_that_submits_one_domain_after_the_other_gets_the_mix_all_the_same() -> None:
+    rig = Rig(domains=(("a", 1.0), ("b", 1.0)), in_flight_items=10, items_per_batch=1, window_items=1, owed_items=10)
+    for domain in "ab":
+        rig.submit(*[f"{domain}{index}" for index in range(40)], domain=domain)
+    assert "".join(item.domain for item in rig.state.queue.values()) == "a" * 10
+    admitted_domains = ["a"] * 10
+    while len(admitted_domains) < 40:
+        head = rig.state.queue[rig.state.head]
+        for decision in rig.finish(head.group_id):
+            if isinstance(decision, AdmitItem):
+                admitted_domains.append(rig.state.items[decision.group_id].domain)
+    assert admitted_domains[:40].count("a") == 21, "what is owed below one whole turn waits"
 
 
 def test_nobody_waits() -> None:
-    assert Mix(WEIGHTS).next([]) is None
+    assert Mix(WEIGHTS, 10).next([]) is None
 
 
 def test_positions_follow_the_mix_however_groups_were_submitted() -> None:

@@ -24,7 +24,7 @@ FACTS: list[facts.Fact] = [
     facts.RunOpened(
         replace(CONFIG, selection="version_window", mode="cohort", version_window_steps=2, fleet_weight=0.5)
     ),
-    facts.RunOpened(replace(CONFIG, window_auto=True, drift_bound=0.1)),
+    facts.RunOpened(replace(CONFIG, window_auto=True, drift_bound=0.1, owed_items=8)),
     facts.RunEnded("steps"),
     facts.RunReopened(9),
     facts.RunRemoved(),

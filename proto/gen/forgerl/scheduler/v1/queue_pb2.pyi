@@ -55,7 +55,7 @@ class QueueAdvanced(_message.Message):
     def __init__(self, event_id: _Optional[str] = ..., occurred_at_s: _Optional[float] = ..., taken_at_s: _Optional[float] = ..., writer: _Optional[str] = ..., run_opened: _Optional[_Union[RunOpenedFact, _Mapping]] = ..., run_ended: _Optional[_Union[RunEndedFact, _Mapping]] = ..., run_reopened: _Optional[_Union[RunReopenedFact, _Mapping]] = ..., run_removed: _Optional[_Union[RunRemovedFact, _Mapping]] = ..., submitted: _Optional[_Union[SubmittedFact, _Mapping]] = ..., cancelled: _Optional[_Union[CancelledFact, _Mapping]] = ..., sealed: _Optional[_Union[SealedFact, _Mapping]] = ..., started: _Optional[_Union[StartedFact, _Mapping]] = ..., finished: _Optional[_Union[FinishedFact, _Mapping]] = ..., failed: _Optional[_Union[FailedFact, _Mapping]] = ..., scored: _Optional[_Union[ScoredFact, _Mapping]] = ..., scoring_failed: _Optional[_Union[ScoringFailedFact, _Mapping]] = ..., step_done: _Optional[_Union[StepDoneFact, _Mapping]] = ..., step_failed: _Optional[_Union[StepFailedFact, _Mapping]] = ..., policy: _Optional[_Union[PolicyFact, _Mapping]] = ..., tick: _Optional[_Union[TickFact, _Mapping]] = ..., fleet: _Optional[_Union[FleetFact, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
 
 class RunOpenedFact(_message.Message):
-    __slots__ = ("domains", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "min_reward_spread", "end_steps", "selection", "mode", "version_window_steps", "window_auto", "drift_bound", "fleet_weight")
+    __slots__ = ("domains", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "min_reward_spread", "end_steps", "selection", "mode", "version_window_steps", "window_auto", "drift_bound", "fleet_weight", "owed_items")
     DOMAINS_FIELD_NUMBER: _ClassVar[int]
     GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
     ITEMS_PER_BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class RunOpenedFact(_message.Message):
     WINDOW_AUTO_FIELD_NUMBER: _ClassVar[int]
     DRIFT_BOUND_FIELD_NUMBER: _ClassVar[int]
     FLEET_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    OWED_ITEMS_FIELD_NUMBER: _ClassVar[int]
     domains: _containers.RepeatedCompositeFieldContainer[DomainWeight]
     group_size: int
     items_per_batch: int
@@ -90,7 +91,8 @@ class RunOpenedFact(_message.Message):
     window_auto: bool
     drift_bound: float
     fleet_weight: float
-    def __init__(self, domains: _Optional[_Iterable[_Union[DomainWeight, _Mapping]]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., min_reward_spread: _Optional[float] = ..., end_steps: _Optional[int] = ..., selection: _Optional[str] = ..., mode: _Optional[str] = ..., version_window_steps: _Optional[int] = ..., window_auto: bool = ..., drift_bound: _Optional[float] = ..., fleet_weight: _Optional[float] = ...) -> None: ...
+    owed_items: int
+    def __init__(self, domains: _Optional[_Iterable[_Union[DomainWeight, _Mapping]]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., min_reward_spread: _Optional[float] = ..., end_steps: _Optional[int] = ..., selection: _Optional[str] = ..., mode: _Optional[str] = ..., version_window_steps: _Optional[int] = ..., window_auto: bool = ..., drift_bound: _Optional[float] = ..., fleet_weight: _Optional[float] = ..., owed_items: _Optional[int] = ...) -> None: ...
 
 class DomainWeight(_message.Message):
     __slots__ = ("name", "weight")
