@@ -2,9 +2,10 @@
 those that had not.
 
 Decided here: slow tasks are paced by their share of admissions, since what a window admits it consumes in nearly that
-order. A domain with nothing waiting is owed its turns, `owed_limit` of them at most, and gets them back in every second turn
-once it has something: so the share holds although a client submits one domain after the other, and nobody floods the queue.
-The achieved mix counts every consumed item, dropped ones included, except those that the end of the run swept away.
+order. A domain with nothing waiting is owed its turns, `owed_limit` of them at most, and gets them back in every second
+turn once it has something: so the share holds although a client submits one domain after the other, and nobody floods
+the queue. The achieved mix counts every consumed item, dropped ones included, except those that the run's end swept
+away.
 """
 
 from collections.abc import Collection
