@@ -43,11 +43,17 @@ class Optimiser:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a batch becomes a gradient. `policy_step`: the step whose weights are being trained."""
+    """How a batch becomes a gradient. `policy_step`: the step whose weights are being trained.
+
+    `merge_prefixes`: shared tokens are computed once where that is exact and gains. `activation_checkpointing`:
+    activations are recomputed in the backward pass.
+    """
 
     loss: Loss
     policy_step: int
     micro_batch_tokens: int
+    merge_prefixes: bool = True
+    activation_checkpointing: bool = False
 
 
 class Learner(Protocol):

@@ -31,6 +31,7 @@ from services.trainer.ports import Checkpoint, Checkpoints, Learner, Optimiser, 
 T = TypeVar("T")
 POLICY_ROOT = "policies"
 MODEL_FOLDER = "model"
+ADAPTER_FOLDER = "adapter"
 
 
 class BatchReader(Protocol):
@@ -59,10 +60,12 @@ class TrainedStep:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFolder:
-    """A folder that an engine can load, and the digest of its weights."""
+    """A folder that an engine can load, and the digest of its weights. `adapter`: with a peft adapter beside them."""
 
     uri: str
     digest: str
+    size_bytes: int
+    adapter: bool
 
 
 class Training:
@@ -95,7 +98,7 @@ class Training:
         self._session = None
         spec, number = state.spec, state.step + 1
         prepared = prepare(groups, spec, state.step)
-        recipe = Recipe(loss_of(spec.training), state.step, spec.training.micro_batch_tokens)
+        recipe = recipe_of(spec, state.step)
         stats = await self.compute(partial(self._learner.accumulate, prepared.rows.rows, recipe))
         check_mismatch(stats, spec.training.mismatch_limit)
         grad_norm = await self.compute(self._learner.apply)
@@ -162,7 +165,24 @@ class Training:
     async def _put_policy(self, run_id: str, step: int, folder: Path) -> PolicyFolder:
         digest = await self.compute(partial(self._digest, folder))
         uri = await self._blobs.put_folder(f"{POLICY_ROOT}/{run_id}/{step:06d}-{digest[:12]}", folder)
-        return PolicyFolder(uri, digest)
+        size_bytes = sum(path.stat().st_size for path in await asyncio.to_thread(_files, folder))
+        return PolicyFolder(uri, digest, size_bytes, (folder / ADAPTER_FOLDER).is_dir())
+
+
+def recipe_of(spec: RunSpec, policy_step: int) -> Recipe:
+    """How a resolved spec wants the batch after a step computed."""
+    training = spec.training
+    return Recipe(
+        loss_of(training),
+        policy_step,
+        training.micro_batch_tokens,
+        merge_prefixes=training.merge_prefixes,
+        activation_checkpointing=training.activation_checkpointing,
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def optimiser_of(spec: RunSpec) -> Optimiser:

@@ -6,7 +6,7 @@ cutting changes it. It refuses what isn't finite, naming episode, turn and token
 
 import time
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from services.trainer.adapters.blame import blame
 from services.trainer.adapters.library_pass import library_pass
-from services.trainer.adapters.merging import Beside, Merger
+from services.trainer.adapters.merging import Merger
 from services.trainer.adapters.objective import Objective
-from services.trainer.adapters.row_targets import RowObjective, row_targets
+from services.trainer.adapters.row_targets import Beside, RowObjective, row_targets, trained_slots
 from services.trainer.adapters.tally import Tally
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.merging import Merging
@@ -77,7 +77,10 @@ class BatchPass:
         weights_R = self._ranks.gather([float(sum(row.weights_T.sum() for row in part)) for part in parts])
         share = sum(weights[0] for weights in weights_R) / sum(map(sum, weights_R))
         apart_R, all_R = zip(*self._ranks.gather(squares(first, both, share)), strict=True)
-        return whole.stats(noise_ratio(sum(apart_R), sum(all_R), share))
+        merging = Merging()
+        for part in self._ranks.gather(self._merging):
+            merging = merging.plus(part)
+        return replace(whole.stats(noise_ratio(sum(apart_R), sum(all_R), share)), merging=merging)
 
     def _half(self, rows: Sequence[Row]) -> None:
         rows = [row for row in rows if row.trained_tokens]
@@ -90,15 +93,12 @@ class BatchPass:
 
     def _add(self, rows: Sequence[Row], choice: Choice, beside: Beside | None) -> None:
         recipe = self._recipe
-        options = PassOptions(
-            recipe.micro_batch_tokens,
-            recipe.activation_checkpointing,
-            recipe.loss.per_token,
-            None if beside is None else partial(on_trained, beside, rows),
-        )
+        options = PassOptions(recipe.micro_batch_tokens, recipe.activation_checkpointing, recipe.loss.per_token)
         if choice.way is Way.LIBRARY:
-            library_pass(self._model, rows, self._objective, options)
+            library_pass(self._model, rows, self._objective, options, beside)
             return
+        if beside is not None:
+            options = replace(options, beside=lambda hidden_SE, of: beside(hidden_SE, of, trained_slots(rows, of)))
         targets = row_targets(rows, choice.forest)
         gradient_pass(self._model, choice.forest, targets, RowObjective(rows, self._objective), options)
 

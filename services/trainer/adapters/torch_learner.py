@@ -17,6 +17,7 @@ from services.trainer.adapters.batch_pass import BatchPass, clear_gradients
 from services.trainer.adapters.draft_training import DraftTraining, draft_settings
 from services.trainer.adapters.gradient_norms import norm_histogram, parameter_squares
 from services.trainer.adapters.low_rank import ADAPTER_FOLDER, adapt, load_adapter, merged, save_adapter
+from services.trainer.adapters.merging import Merger
 from services.trainer.adapters.model_folder import (
     check_tokenizer,
     load_model,
@@ -45,6 +46,7 @@ class TorchLearner:
         self._threads = threads
         self._ranks: Ranks = ranks or Alone()
         self._model: Any = None
+        self._merger = Merger()
         self._optimiser: torch.optim.AdamW | None = None
         self._settings: Optimiser | None = None
         self._companions: dict[str, bytes] = {}
@@ -85,7 +87,8 @@ class TorchLearner:
         trained = [[row for row in part if row.trained_tokens] for part in parts]
         if self._draft is not None:
             self._draft.forget()
-        stats = BatchPass(self._model, recipe, self._ranks).run(trained)
+        beside = self._draft.beside if self._draft is not None else None
+        stats = BatchPass(self._model, recipe, self._ranks, self._merger, beside).run(trained)
         norms = norm_histogram(self._ranks.gather(parameter_squares(self._model)))
         figures = self._draft.figures() if self._draft is not None else {}
         return replace(stats, histograms={**stats.histograms, "parameter_grad_norm": norms}, draft=figures)
@@ -144,6 +147,7 @@ class TorchLearner:
     def _load(self, model: Path, adapter: Path | None, optimiser: Optimiser) -> None:
         torch.set_num_threads(self._threads)
         self._draft = None
+        self._merger = Merger()
         self._model = together(self._ranks, partial(load_model, model))
         if optimiser.mtp_top_k:
             # Of the model's own layers: not of what is wrapped around them, and not of a rank's part.

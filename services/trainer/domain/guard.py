@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.trainer.domain.histograms import Histogram
+from services.trainer.domain.merging import Merging
 from services.trainer.domain.refusal import StepRefused
 
 STALE_ALLOWANCE = 10.0
@@ -56,6 +57,7 @@ class BatchStats:
     domains: Mapping[str, DomainStats] = field(default_factory=dict[str, DomainStats])
     histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
     draft: Mapping[str, float] = field(default_factory=dict[str, float])
+    merging: Merging = field(default_factory=Merging)
 
 
 def check_mismatch(stats: BatchStats, limit: float) -> None:

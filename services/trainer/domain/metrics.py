@@ -9,7 +9,6 @@ from services.trainer.domain.episodes import EpisodePlan
 from services.trainer.domain.guard import BatchStats, DomainStats
 from services.trainer.domain.histograms import Histogram
 from services.trainer.domain.preparation import PreparedBatch
-from services.trainer.domain.rows import MergeCount, merge_count
 from services.trainer.domain.training_yield import Yield
 
 QUANTILES = (0.01, 0.5, 0.95, 0.99)
@@ -19,7 +18,8 @@ def all_metrics(stats: BatchStats, prepared: PreparedBatch, grad_norm: float, po
     """Everything that a step says of itself; J and the alarm are added where they are known."""
     plans = prepared.plans
     return (
-        step_metrics(stats, merge_count(plans), grad_norm)
+        step_metrics(stats, grad_norm)
+        | stats.merging.metrics()
         | quantile_metrics(stats.histograms)
         | dict(stats.draft)
         | reward_metrics(plans)
@@ -29,7 +29,7 @@ def all_metrics(stats: BatchStats, prepared: PreparedBatch, grad_norm: float, po
     )
 
 
-def step_metrics(stats: BatchStats, merged: MergeCount, grad_norm: float) -> dict[str, float]:
+def step_metrics(stats: BatchStats, grad_norm: float) -> dict[str, float]:
     """What the batch and the optimiser say."""
     return {
         "loss": stats.loss,
@@ -46,9 +46,6 @@ def step_metrics(stats: BatchStats, merged: MergeCount, grad_norm: float) -> dic
         "logprob_diff_max": stats.fresh_diff_max,
         "fresh_tokens": float(stats.fresh_tokens),
         "tokens": float(stats.tokens),
-        "branch_tokens": float(merged.branch_tokens),
-        "tree_tokens": float(merged.tree_tokens),
-        "merge_factor": merged.factor,
     }
 
 

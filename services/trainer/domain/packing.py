@@ -9,11 +9,25 @@ from services.trainer.domain.rows import Row
 
 
 def halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Two halves of the batch by episode, alternating, so that both hold members of every group."""
-    order = {episode_id: index for index, episode_id in enumerate(dict.fromkeys(row.episode_id for row in rows))}
+    """Two halves of the batch: by group, so that what a group shares is computed once; by episode where there is one.
+
+    The largest group first, each to the half with fewer tokens so far; rows keep their order.
+    """
+    keys = [row.group_id for row in rows]
+    if len(set(keys)) < 2:
+        keys = [row.episode_id for row in rows]
+    sizes: dict[str, int] = {}
+    for key, row in zip(keys, rows, strict=True):
+        sizes[key] = sizes.get(key, 0) + row.trained_tokens
+    first, totals = set[str](), [0, 0]
+    for key in sorted(sizes, key=lambda key: -sizes[key]):
+        half = int(totals[1] < totals[0])
+        totals[half] += sizes[key]
+        if half == 0:
+            first.add(key)
     return (
-        [row for row in rows if order[row.episode_id] % 2 == 0],
-        [row for row in rows if order[row.episode_id] % 2 == 1],
+        [row for key, row in zip(keys, rows, strict=True) if key in first],
+        [row for key, row in zip(keys, rows, strict=True) if key not in first],
     )
 
 

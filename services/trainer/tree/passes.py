@@ -10,33 +10,26 @@ carried back. It refuses to know rows, rewards and losses: the objective is a ca
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from services.trainer.tree.forest import Forest, Ints
-from services.trainer.tree.head import Head, HeadRows, Targets, chunks, head_rows
+from services.trainer.tree.forest import Forest
+from services.trainer.tree.head import Targets, head_rows
+from services.trainer.tree.head_pass import HeadPass, Objective, Scores
 from services.trainer.tree.partition import Piece, partition, piece_forest
 from services.trainer.tree.path_attention import PathStore, PieceAttention
 from services.trainer.tree.plan import plan_attention
-from services.trainer.tree.scoring import hidden_states, on_trees, open_head, recomputing
+from services.trainer.tree.scoring import hidden_states, on_trees, open_head, recomputing, whole_model
 
+__all__ = ["Objective", "PassOptions", "PassResult", "Scores", "gradient_pass", "working_tokens"]
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Of some targets: log-probabilities as sampled, with gradient, and entropies of the raw distribution in nats."""
+WORKING_ELEMENTS = 3 << 20
+"""On a CPU, activations of more elements than this (12 MiB) leave its caches, and are slower the larger they are."""
 
-    logprobs_N: Tensor
-    entropies_N: Tensor
-
-
-class Objective(Protocol):
-    """A loss over targets."""
-
-    def __call__(self, scores: Scores, targets_N: Ints) -> Tensor:
-        """The share of the loss, a scalar with gradient, of the targets named; each target comes exactly once."""
-        ...
+WORKING_TOKENS = 2048
+"""Fewer tokens than this at once cost more in calls than the caches give back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,82 +61,80 @@ def gradient_pass(
     model: Any, forest: Forest, targets: Targets, objective: Objective, options: PassOptions
 ) -> PassResult:
     """Add the objective's gradient to the model's parameters. The targets' predecessors are slots of the forest."""
-    pieces = partition(forest, options.budget_tokens)
+    pieces = partition(forest, working_tokens(model, options.budget_tokens))
     with on_trees(model), recomputing(model, options.recompute), open_head(model) as head:
-        walk = _Walk(model, forest, pieces, head, head_rows(targets))
+        walk = _Walk(model, forest, pieces, HeadPass(head, head_rows(targets)))
         walk.keep_hidden = options.beside is not None
         loss = walk.local(objective) if options.local else walk.at_once(objective)
-    beside_loss = 0.0
-    if options.beside is not None:
-        beside = options.beside(walk.hidden_SE(), forest)
-        beside_loss = float(beside.detach())
-        if beside.requires_grad:
-            torch.autograd.backward(beside)
-    return PassResult(walk.scores(), loss, beside_loss, len(pieces))
+    beside_loss = 0.0 if options.beside is None else stand_beside(options.beside(walk.hidden_SE(), forest))
+    return PassResult(walk.head.scores, loss, beside_loss, len(pieces))
+
+
+def stand_beside(loss: Tensor) -> float:
+    """Backward of a bystander's loss; its value."""
+    if loss.requires_grad:
+        torch.autograd.backward(loss)
+    return float(loss.detach())
+
+
+def working_tokens(model: Any, budget_tokens: int) -> int:
+    """Slots to compute at once: the budget, or less where a CPU's caches are served better by it."""
+    if next(model.parameters()).device.type != "cpu":
+        return budget_tokens
+    config = whole_model(model).config
+    widest = getattr(config, "intermediate_size", 0) or config.hidden_size
+    return min(budget_tokens, max(WORKING_TOKENS, WORKING_ELEMENTS // widest))
 
 
 class _Walk:
     """Once over the pieces, forwards and, for a gradient, backwards."""
 
-    def __init__(self, model: Any, forest: Forest, pieces: tuple[Piece, ...], head: Head, rows: HeadRows) -> None:
+    def __init__(self, model: Any, forest: Forest, pieces: tuple[Piece, ...], head: HeadPass) -> None:
+        self.head = head
+        self.keep_hidden = False
         self._model = model
         self._forest = forest
         self._pieces = pieces
-        self._rows = rows
-        self._head = head
         self._hidden: dict[int, Tensor] = {}
-        self._sums: list[Tensor] = []
-        parameter = next(model.parameters())
-        wide = torch.promote_types(parameter.dtype, torch.float32)
-        self._logprobs_N = torch.zeros(len(rows.order_N), dtype=wide, device=parameter.device)
-        self._entropies_N = torch.zeros_like(self._logprobs_N)
-        self.keep_hidden = False
 
     def local(self, objective: Objective) -> float:
         """Backward of an objective that may be called with some targets at a time."""
         store, kept = self._store(), list[tuple[Tensor, Tensor]]()
         for piece in self._pieces:
             for _ in range(piece.release):
-                self._back(*kept.pop())
+                _back(*kept.pop())
             if not self._needed(piece):
                 continue
             hidden_SE = self._forward(piece, store)
-            kept.append((hidden_SE, self._head_gradient(hidden_SE.detach(), piece, objective)))
+            kept.append((hidden_SE, self.head.gradient(hidden_SE.detach(), piece.start, objective)))
             if not piece.spine:
-                self._back(*kept.pop())
+                _back(*kept.pop())
         while kept:
-            self._back(*kept.pop())
-        return float(torch.stack(self._sums).sum()) if self._sums else 0.0
+            _back(*kept.pop())
+        return self.head.loss
 
     def at_once(self, objective: Objective) -> float:
         """Backward of an objective that is called once, with all targets."""
-        if len(self._pieces) > 1:
-            with torch.no_grad():
-                store = self._store()
-                for piece in self._pieces:
-                    if self._needed(piece):
-                        self._score(self._forward(piece, store), piece)
-            loss, carried = self._carried(objective)
-            self.local(carried)
+        if len(self._pieces) == 1:
+            hidden_SE = self._forward(self._pieces[0], self._store())
+            gradient_SE, loss = self.head.at_once(hidden_SE.detach(), objective)
+            _back(hidden_SE, gradient_SE)
             return loss
-        hidden_SE = self._forward(self._pieces[0], self._store())
         with torch.no_grad():
-            self._score(hidden_SE.detach(), self._pieces[0])
-        loss, carried = self._carried(objective)
-        self._back(hidden_SE, self._head_gradient(hidden_SE.detach(), self._pieces[0], carried))
+            store = self._store()
+            for piece in self._pieces:
+                if self._needed(piece):
+                    self.head.score(self._forward(piece, store), piece.start)
+        loss, linear = self.head.carried(objective)
+        self.local(linear)
         return loss
-
-    def scores(self) -> Scores:
-        """Of all targets, detached."""
-        return Scores(self._logprobs_N, self._entropies_N)
 
     def hidden_SE(self) -> Tensor:
         """Of all slots, detached."""
         return torch.cat([self._hidden[piece.start] for piece in self._pieces])
 
     def _needed(self, piece: Piece) -> bool:
-        first, last = self._rows.within(piece.start, piece.end)
-        return piece.spine or last > first or self.keep_hidden
+        return piece.spine or self.keep_hidden or self.head.wants(piece.start, piece.end)
 
     def _store(self) -> PathStore:
         return PathStore(int(self._forest.depths_S.max(initial=-1)) + 1)
@@ -155,45 +146,7 @@ class _Walk:
             self._hidden[piece.start] = hidden_SE.detach()
         return hidden_SE
 
-    def _back(self, hidden_SE: Tensor, gradient_SE: Tensor) -> None:
-        if hidden_SE.requires_grad:
-            torch.autograd.backward(hidden_SE, gradient_SE)
 
-    def _score(self, hidden_SE: Tensor, piece: Piece) -> None:
-        for chunk, _ in chunks(self._head, hidden_SE, piece.start, self._rows):
-            self._note(chunk.targets_C, chunk.logprobs_C, chunk.entropies_C)
-
-    def _head_gradient(self, hidden_SE: Tensor, piece: Piece, objective: Objective) -> Tensor:
-        """The gradient of a piece's hidden states from its own targets; the head takes its own on the way."""
-        gradient_SE = torch.zeros_like(hidden_SE)
-        for chunk, leaf_RE in chunks(self._head, hidden_SE, piece.start, self._rows):
-            self._note(chunk.targets_C, chunk.logprobs_C.detach(), chunk.entropies_C)
-            loss = objective(Scores(chunk.logprobs_C, chunk.entropies_C), chunk.targets_C)
-            self._sums.append(loss.detach())
-            if not loss.requires_grad:
-                continue
-            torch.autograd.backward(loss)
-            if leaf_RE.grad is not None:
-                slots_R = torch.from_numpy(self._rows.slots_R[chunk.first : chunk.last] - piece.start)
-                gradient_SE.index_add_(0, slots_R.to(hidden_SE.device), leaf_RE.grad)
-        return gradient_SE
-
-    def _note(self, targets_C: Ints, logprobs_C: Tensor, entropies_C: Tensor) -> None:
-        where_C = torch.from_numpy(targets_C).to(self._logprobs_N.device)
-        self._logprobs_N[where_C] = logprobs_C
-        self._entropies_N[where_C] = entropies_C
-
-    def _carried(self, objective: Objective) -> tuple[float, Objective]:
-        """The objective's value over all targets, and the linear objective that has its gradient here."""
-        leaf_N = self._logprobs_N.clone().requires_grad_()
-        everything = torch.arange(len(leaf_N)).numpy()
-        loss = objective(Scores(leaf_N, self._entropies_N), everything)
-        if loss.requires_grad:
-            torch.autograd.backward(loss)
-        slopes_N = leaf_N.grad if leaf_N.grad is not None else torch.zeros_like(leaf_N)
-
-        def carried(scores: Scores, targets_N: Ints) -> Tensor:
-            where_N = torch.from_numpy(targets_N).to(slopes_N.device)
-            return (scores.logprobs_N * slopes_N[where_N]).sum()
-
-        return float(loss.detach()), carried
+def _back(hidden_SE: Tensor, gradient_SE: Tensor) -> None:
+    if hidden_SE.requires_grad:
+        torch.autograd.backward(hidden_SE, gradient_SE)

@@ -1,0 +1,96 @@
+"""Whether samples are trained on one forest or branch by branch, and what either costs.
+
+Merging is taken where it is exact and predicted to be faster on this machine: operations at the measured pace, and a
+measured price for every attention call, since many short calls can eat a small gain. It refuses to guess a pace.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from services.trainer.tree.cost import ATTENTION_PASSES, LINEAR_PASSES, ModelCost
+from services.trainer.tree.forest import Forest, Ints, build_forest
+from services.trainer.tree.plan import plan_attention
+from services.trainer.tree.scoring import unmergeable
+
+
+class Way(Enum):
+    """One forest; samples laid end to end; or the library's own attention over padded rows."""
+
+    MERGED = "merged"
+    APART = "apart"
+    LIBRARY = "library"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds for an operation of a whole pass, and for an attention call whatever its size."""
+
+    operation_s: float
+    call_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Forward and backward, in floating-point operations, and the attention calls of one layer."""
+
+    operations: float
+    calls: int
+
+    def seconds(self, pace: Pace, layers: int) -> float:
+        """Predicted."""
+        return self.operations * pace.operation_s + self.calls * layers * pace.call_s
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`forest`: what is computed. `reason`: why it isn't merged; empty where it is. `apart`: branch by branch."""
+
+    way: Way
+    forest: Forest
+    reason: str
+    computed: Work
+    apart: Work
+
+
+NO_PACE = Pace(0.0, 0.0)
+NO_WORK = Work(0.0, 0)
+
+
+def choose(samples: Sequence[Ints], trained: Sequence[Ints], config: Any, cost: ModelCost | None, pace: Pace) -> Choice:
+    """The faster way that is exact. `trained`: the places in each sample that are scored, none of them 0."""
+    why = unmergeable(config, max(len(sample) for sample in samples))
+    if why is None and cost is None:
+        why = f"{getattr(config, 'model_type', 'model')}: not a decoder whose cost is known"
+    if why is not None or cost is None:
+        return unmerged(samples, Way.LIBRARY, why or "", cost, trained)
+    merged = build_forest(samples)
+    if len(merged.token_ids_S) == sum(len(sample) for sample in samples):
+        return unmerged(samples, Way.APART, "nothing is shared", cost, trained)
+    merged_work = work_of(merged, trained, cost)
+    apart = unmerged(samples, Way.APART, "", cost, trained)
+    merged_s, apart_s = (work.seconds(pace, config.num_hidden_layers) for work in (merged_work, apart.computed))
+    if merged_s >= apart_s:
+        gain = f"no gain: {merged_s:.3g} s predicted merged, {apart_s:.3g} s branch by branch"
+        return Choice(Way.APART, apart.forest, gain, apart.computed, apart.computed)
+    return Choice(Way.MERGED, merged, "", merged_work, apart.computed)
+
+
+def unmerged(samples: Sequence[Ints], way: Way, reason: str, cost: ModelCost | None, trained: Sequence[Ints]) -> Choice:
+    """Branch by branch, for a reason."""
+    forest = build_forest(samples, merge=False)
+    work = NO_WORK if cost is None else work_of(forest, trained, cost)
+    return Choice(way, forest, reason, work, work)
+
+
+def work_of(forest: Forest, trained: Sequence[Ints], cost: ModelCost) -> Work:
+    """What a forest costs, with a row of logits for every slot that predicts a token which is scored."""
+    plan = plan_attention(forest)
+    predictors = [forest.parents_S[forest.sample_slots(i)[places]] for i, places in enumerate(trained)]
+    rows = len(np.unique(np.concatenate(predictors)))
+    linear = len(forest.token_ids_S) * cost.layers_per_token + rows * cost.head_per_token
+    operations = LINEAR_PASSES * linear + ATTENTION_PASSES * plan.scores * cost.attention_per_pair
+    return Work(operations, len(plan.causals) + len(plan.rectangles))
