@@ -152,11 +152,14 @@ class Bench:
         created = gateway_pb2.RunCreated(run_id=RUN, spec=resolve(spec))
         return await self.feed(self.event(f"gateway.run/{RUN}", created))
 
-    async def batch(self, number: int, groups: Sequence[Sequence[tuple[Trajectory, float, bool]]]) -> Event:
-        """A BatchAssembled of (trajectory, performance, eligible)."""
+    async def batch(
+        self, number: int, groups: Sequence[Sequence[tuple[Trajectory, float, bool]]], domains: Sequence[str] = ()
+    ) -> Event:
+        """A BatchAssembled of (trajectory, performance, eligible); `domains`: one a group, else "tool"."""
         manifest = BatchManifest(run_id=RUN, batch=number)
         for index, group in enumerate(groups):
-            item = manifest.items.add(group_id=f"g{index}", domain="tool", position=index)
+            domain = domains[index] if domains else "tool"
+            item = manifest.items.add(group_id=f"g{index}", domain=domain, position=index)
             for trajectory, performance, eligible in group:
                 episode = item.episodes.add(episode_id=trajectory.episode_id, eligible=eligible, agent_wall_s=1.0)
                 episode.trajectory.CopyFrom(await self.blobs.put(encode(trajectory), MEDIA_TYPE))
