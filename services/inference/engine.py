@@ -45,7 +45,7 @@ def engine_env(settings: EngineSettings) -> dict[str, str]:
 def engine_arguments(settings: EngineSettings) -> list[str]:
     """vLLM's own arguments."""
     arguments = [
-        *("--model", str(settings.model), "--served-model-name", SERVED_NAME),
+        *("--model", _model_path(settings), "--served-model-name", SERVED_NAME),
         *("--host", settings.host, "--port", str(settings.port)),
         *("--dtype", "float32", "--enforce-eager", "--block-size", str(settings.block_tokens)),
         *("--max-num-seqs", str(settings.max_seqs), "--generation-config", "vllm"),
@@ -69,6 +69,11 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
         events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint}
         arguments += ["--kv-events-config", json.dumps(events)]
     return arguments
+
+
+def _model_path(settings: EngineSettings) -> str:
+    # The pool keys KV by this text. With a draft head's layer KV has another shape: the same folder, told apart.
+    return f"{settings.model}/." if settings.speculative_tokens else str(settings.model)
 
 
 def _pool_connector(settings: EngineSettings) -> dict[str, object]:
