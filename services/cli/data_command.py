@@ -1,4 +1,4 @@
-"""`forgerl data`: SQL over the pool, and exports of it. Nothing has to be up."""
+"""`forgerl data`: SQL over the pool and exports of it, for which nothing has to be up; and imports into a run."""
 
 import asyncio
 import json
@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from services.cli.errors import UsageError
-from services.cli.pool.export import export_jsonl, export_parquet
+from services.cli.pool.export import export_jsonl, export_parquet, export_recorded
+from services.cli.pool.importing import read_file, submissions
 from services.cli.pool.places import PoolPlaces
 from services.cli.pool.query import read_tables, run_query, tables_of
 from services.cli.pool.reading import Pool
+from services.client import Client
 
-EXPORTS = {"parquet": export_parquet, "jsonl": export_jsonl}
+EXPORTS = {"parquet": export_parquet, "jsonl": export_jsonl, "recorded": export_recorded}
 _EVERY = 200
 
 
@@ -47,6 +49,21 @@ def export_data(instance: str | None, run: str, out: Path, kind: str) -> None:
     written = asyncio.run(EXPORTS[kind](Pool(PoolPlaces.of(instance)), run, out, _show_progress))
     counts = ", ".join(f"{count} {name}" for name, count in sorted(written.items()))
     Console(highlight=False).print(f"forgerl: {run} is at {out}: {counts}", soft_wrap=True)
+
+
+def import_data(instance: str | None, run: str, file: Path) -> None:
+    """Submits every episode of the file; those that are there already are counted."""
+    with Client(instance) as client:
+        lines = read_file(file, client.run(run).spec)
+        wanted = asyncio.run(submissions(PoolPlaces.of(instance), run, lines))
+        created = 0
+        for first in range(0, len(wanted), _EVERY):
+            created += sum(answer.created for answer in client.submit(wanted[first : first + _EVERY]))
+            _show_progress(min(first + _EVERY, len(wanted)), len(wanted))
+    Console(highlight=False).print(
+        f"forgerl: {created} episodes of {file} are in {run}, {len(wanted) - created} were there already",
+        soft_wrap=True,
+    )
 
 
 def _show_progress(done: int, total: int) -> None:

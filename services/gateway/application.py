@@ -18,6 +18,7 @@ from services.contract import run_spec
 from services.gateway.domain.episodes import Episode
 from services.gateway.domain.runs import Run
 from services.gateway.folds import FLEET_STREAM, Batch, Folds, run_stream
+from services.gateway.recorded import check_recorded
 from services.gateway.sealer import Sealer
 from services.gateway.sessions import episode_stream
 from services.kernel.blobs import Blobs
@@ -141,9 +142,10 @@ class Desk:
         await self._commit(decide, run_id)
         count, size = 0, 0
         for episode_id in episode_ids:
-            sealed = (await self._folds.episode(episode_id)).sealed
-            if sealed is not None and sealed.trajectory.uri:
-                freed = await blobs.delete(sealed.trajectory.uri)
+            episode = await self._folds.episode(episode_id)
+            sealed = episode.sealed.trajectory.uri if episode.sealed is not None else ""
+            for uri in {sealed, episode.submitted.recorded.trajectory.uri} - {""}:
+                freed = await blobs.delete(uri)
                 count, size = count + freed[0], size + freed[1]
         return count, size
 
@@ -161,6 +163,8 @@ class Desk:
         training = given.kind == task_pb2.EPISODE_KIND_TRAIN
         if run.state == run_api.RUN_STATE_REMOVED or (training and not run.running):
             raise Refused(f"run {given.run_id}: given one that has ended; allowed a running one")
+        if given.HasField("recorded"):
+            await check_recorded(given, self._sealer.blobs)
         cause = Cause(given.episode_id, "", self._new_trace("episode", given.episode_id))
         try:
             await self._store.append([Write(stream, 0, (event,))], cause=cause)
@@ -243,4 +247,5 @@ def _submitted(given: episode_service_pb2.Submission) -> gateway_pb2.EpisodeSubm
         domain=given.domain,
         task=given.task,
         pinned_step=given.pinned_step if given.HasField("pinned_step") else None,
+        recorded=given.recorded if given.HasField("recorded") else None,
     )

@@ -3,6 +3,8 @@
 It refuses a second seal, and a turn can't slip in between: closing extends the same stream that turns extend.
 """
 
+from collections.abc import Sequence
+
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import record_pb2
 
@@ -10,9 +12,11 @@ from services.contract import trajectory as contract
 from services.gateway.adapters import records
 from services.gateway.domain.sealing import figures, to_trajectory
 from services.gateway.domain.tree import MessageTree
-from services.gateway.folds import Batch
+from services.gateway.folds import Batch, progress_stream
+from services.gateway.recorded import sealed_trajectory
 from services.gateway.sessions import episode_stream, turns_stream
 from services.kernel.blobs import Blobs
+from services.kernel.envelope import Event
 from services.kernel.event_store import EventStore
 
 
@@ -20,7 +24,7 @@ class Sealer:
     """Adds seals to batches."""
 
     def __init__(self, store: EventStore, blobs: Blobs) -> None:
-        self._store, self._blobs = store, blobs
+        self._store, self.blobs = store, blobs
 
     async def seal(self, batch: Batch, episode_id: str, reason: str) -> bool:
         """Add the seal of an episode to the batch; False when it was sealed, or never submitted."""
@@ -29,11 +33,9 @@ class Sealer:
         if submitted is None or any(isinstance(past.message, gateway_pb2.TrajectorySealed) for past in own):
             return False
         events = await self._store.read(turns_stream(episode_id))
-        tree = MessageTree()
-        await records.fold(tree, events, self._blobs)
-        trajectory = to_trajectory(tree, episode_id, submitted.run_id)
+        trajectory = await self._trajectory(submitted, events)
         counts = figures(trajectory)
-        blob = await self._blobs.put(contract.encode(trajectory), contract.MEDIA_TYPE)
+        blob = await self.blobs.put(contract.encode(trajectory), contract.MEDIA_TYPE)
         batch.expect(turns_stream(episode_id), len(events))
         await batch.add_blind(turns_stream(episode_id), record_pb2.TurnsClosed(reason=reason))
         sealed = gateway_pb2.TrajectorySealed(
@@ -51,3 +53,16 @@ class Sealer:
         )
         await batch.add(episode_stream(episode_id), sealed)
         return True
+
+    async def _trajectory(
+        self, submitted: gateway_pb2.EpisodeSubmitted, events: Sequence[Event]
+    ) -> contract.Trajectory:
+        if submitted.HasField("recorded"):
+            progress = [event.message for event in await self._store.read(progress_stream(submitted.run_id))]
+            policies = {seen.policy.digest for seen in progress if isinstance(seen, record_pb2.RunObserved)} - {""}
+            return await sealed_trajectory(
+                submitted.episode_id, submitted.run_id, submitted.recorded, policies, self.blobs
+            )
+        tree = MessageTree()
+        await records.fold(tree, events, self.blobs)
+        return to_trajectory(tree, submitted.episode_id, submitted.run_id)

@@ -14,6 +14,7 @@ from services.environments.interface import Environment, Message
 from services.rollout.agents.agent import Agent
 from services.rollout.domain.conversation import assistant_message, program_answer, tool_calls
 from services.rollout.domain.episode import (
+    RECORDED,
     Ending,
     EpisodePlan,
     EpisodeStart,
@@ -34,6 +35,7 @@ from services.rollout.ports import (
     ProgramEnd,
     ProgramRun,
     Programs,
+    Recorded,
     Reply,
     Texts,
 )
@@ -43,6 +45,7 @@ from services.rollout.tools import ToolCalls
 CONTEXT_OVERFLOW_CODE = "context_length_exceeded"
 OPEN_EPISODES = 2_000
 NO_LIMIT_S = 1e9
+NO_KEY = Credential("", "", "")
 
 
 @dataclass(slots=True)
@@ -73,10 +76,18 @@ class Episodes:
         """Find out what is to be run and record that it starts. Raises Permanent: no such agent or task."""
         episode = await self._episode(start.episode_id)
         brief = episode.brief
+        if brief.recorded is not None:
+            return await self._recorded(start, brief.recorded)
         agent = agent_named(self.agents, brief.agent or "tool_loop")
         await self.journal.record_started(start, agent.name)
         asked = [turns for turns in (brief.max_turns, episode.environment.max_turns(brief.task)) if turns > 0]
         return EpisodePlan(agent.name, agent.style, min(asked, default=1), brief.agent_timeout_s or NO_LIMIT_S)
+
+    async def _recorded(self, start: EpisodeStart, recorded: Recorded) -> EpisodePlan:
+        await self.journal.record_started(start, RECORDED)
+        answer = await self.texts.pack(recorded.answer)
+        ending = Ending(start.episode_id, start.run_id, recorded.outcome, answer, agent_wall_s=recorded.agent_wall_s)
+        return EpisodePlan(RECORDED, RECORDED, 0, NO_LIMIT_S, ending)
 
     async def serve_turn(self, request: TurnRequest) -> TurnServed:
         """One call of the model and of the tools it asks for; a turn whose tools answered before is answered again.
@@ -134,7 +145,8 @@ class Episodes:
         if known is None:
             brief = await self.gateway.brief(episode_id)
             environment = self.environments[brief.task.environment]
-            credential = await self.gateway.credential(episode_id)
+            # What was run elsewhere makes no calls here, so it gets no key.
+            credential = await self.gateway.credential(episode_id) if brief.recorded is None else NO_KEY
             known = OpenEpisode(brief, credential, environment, await self.journal.turns(episode_id))
             self._open[episode_id] = known
             while len(self._open) > OPEN_EPISODES:

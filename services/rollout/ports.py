@@ -10,6 +10,15 @@ from services.rollout.domain.episode import Ending, EpisodeStart, Text, TurnServ
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """How an episode that was run elsewhere ended; `outcome` is the number of an Outcome."""
+
+    outcome: int
+    answer: str
+    agent_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Brief:
     """What the gateway says about an episode. `agent_timeout_s` and `max_turns` are 0 where nothing was asked."""
 
@@ -19,6 +28,7 @@ class Brief:
     task: Task
     agent_timeout_s: float
     max_turns: int
+    recorded: Recorded | None = None
 
 
 @dataclass(frozen=True, slots=True)

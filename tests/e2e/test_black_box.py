@@ -1,5 +1,6 @@
 """A black-box agent on the whole stack: its calls become trained turns, also when rollout and gateway are killed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -73,7 +74,26 @@ async def test_a_plain_script_is_trained_though_its_hosts_die(instance, forgerl,
     spans = forgerl("trace", trained).stdout
     for part in ("gateway", "rollout", "reward", "optimiser.step"):
         assert part in spans, f"{part} is missing from the trace:\n{spans}"
+    await _train_what_was_recorded(forgerl, tmp_path)
     forgerl("down")
+
+
+async def _train_what_was_recorded(forgerl, folder) -> None:
+    """The pool's episodes, taken out and into another run as offline data, make a step there."""
+    out = folder / "recorded.jsonl"
+    forgerl("data", "export", RUN, str(out), "--format", "recorded")
+    async with AsyncClient(Places.of("e2e"), patience_s=120) as client:
+        spec = AsyncClient.read_run_file(folder / "blackbox.toml")
+        spec.end.steps = 1
+        await client.create_run("offline", spec)
+        forgerl("data", "import", "offline", str(out))
+        await until(lambda: _trained_offline(client), 300, "a step on recorded episodes")
+    rows = forgerl("data", "query", "select count(*) n from batches where trained", "--run", "offline", "--json")
+    assert json.loads(rows.stdout)["n"] >= 2
+
+
+async def _trained_offline(client: AsyncClient) -> bool:
+    return (await client.run("offline")).steps == 1
 
 
 async def _sealed(client: AsyncClient) -> bool:

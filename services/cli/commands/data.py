@@ -1,4 +1,4 @@
-"""data query, data export."""
+"""data query, data export, data import."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("query")(query)
     app.command("export")(export)
+    app.command("import")(import_)
 
 
 def query(
@@ -35,10 +36,21 @@ def export(
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="A folder (Parquet) or file (JSONL) that isn't there yet.")
     ],
-    kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help="parquet or jsonl.")] = "parquet",
+    kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help="parquet, jsonl or recorded.")] = "parquet",
     instance: InstanceOption = None,
 ) -> None:
-    """Write a run's episodes as Parquet, or as JSONL in chat form."""
+    """Write a run's episodes as Parquet, as JSONL in chat form, or recorded: what data import takes in."""
     from services.cli.data_command import export_data
 
     export_data(instance, run, out, kind)
+
+
+def import_(
+    run: RunArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSONL, a recorded episode a line.")],
+    instance: InstanceOption = None,
+) -> None:
+    """Take episodes that were run elsewhere into a run: verified, scheduled and trained like any other."""
+    from services.cli.data_command import import_data
+
+    import_data(instance, run, file)

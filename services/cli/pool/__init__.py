@@ -6,5 +6,7 @@ It reads the stores and blobs themselves, so nothing has to be up. It writes not
     reading.py   the index and the trajectories from stores and blobs
     tables.py    both as Arrow tables
     query.py     SQL over them (DuckDB); only the tables that a query names are read
-    export.py    Parquet and chat JSONL
+    export.py    Parquet, chat JSONL, recorded episodes
+    lines.py     a recorded episode as a line of JSON (pure)
+    importing.py recorded episodes into a run
 """

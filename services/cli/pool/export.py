@@ -1,4 +1,5 @@
-"""The pool as files: Parquet, a file a table, or JSONL in chat form, a line a branch. Whole or not at all.
+"""The pool as files: Parquet, a file a table; JSONL in chat form, a line a branch; or JSONL with ids and
+log-probabilities, a line an episode. Whole or not at all.
 
 It refuses a place that is taken.
 """
@@ -16,6 +17,7 @@ import pyarrow.parquet as parquet
 
 from services.cli.errors import CommandError, UsageError
 from services.cli.pool.index import EpisodeRow
+from services.cli.pool.lines import to_line
 from services.cli.pool.query import Progress, read_tables
 from services.cli.pool.reading import Pool
 from services.cli.pool.tables import SCHEMAS
@@ -35,6 +37,26 @@ async def export_parquet(pool: Pool, run_id: str, out: Path, progress: Progress)
         shutil.rmtree(partial, ignore_errors=True)
         raise CommandError(f"export to {out}: {error}") from error
     return {name: table.num_rows for name, table in tables.items()}
+
+
+async def export_recorded(pool: Pool, run_id: str, out: Path, progress: Progress) -> dict[str, int]:
+    """Write a line an episode, whole: what `data import` takes in. Evaluations and failed episodes are left out."""
+    partial = _partial(out)
+    index = await pool.index(run_id)
+    rows = [row for row in index.episodes.values() if row.kind == "train" and row.performance is not None]
+    done = 0
+    try:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as file:
+            async for row, line in pool.recorded(rows):
+                file.write(to_line(line, {"episode_id": row.episode_id, "run_id": run_id}) + "\n")
+                done += 1
+                progress(done, len(rows))
+        partial.replace(out)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise CommandError(f"export to {out}: {error}") from error
+    return {"episodes": done}
 
 
 async def export_jsonl(pool: Pool, run_id: str, out: Path, progress: Progress) -> dict[str, int]:

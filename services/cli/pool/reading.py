@@ -13,6 +13,7 @@ from forgerl.trainer.v1.report_pb2 import StepReport
 
 from services.cli.errors import CommandError, UsageError
 from services.cli.pool.index import EpisodeRow, PoolIndex, fold
+from services.cli.pool.lines import RecordedLine
 from services.cli.pool.places import PoolPlaces
 from services.contract.trajectory import MalformedTrajectory, Trajectory, decode
 from services.kernel.blobs import Blobs
@@ -55,6 +56,26 @@ class Pool:
             some = sealed[first : first + _AT_ONCE]
             for row, trajectory in zip(some, await asyncio.gather(*map(self._trajectory, some)), strict=True):
                 yield row, trajectory
+
+    async def recorded(self, rows: Sequence[EpisodeRow]) -> AsyncIterator[tuple[EpisodeRow, RecordedLine]]:
+        """The episodes whole, with task and answer, which gateway and rollout know."""
+        async with self._store("gateway") as gateway, self._store("rollout") as rollout:
+            async for row, trajectory in self.trajectories(rows):
+                own = [event.message for event in await gateway.read(f"gateway.episode/{row.episode_id}")]
+                ended = [event.message for event in await rollout.read(f"rollout.episode/{row.episode_id}")]
+                submitted = next(one for one in own if isinstance(one, gateway_pb2.EpisodeSubmitted))
+                end = next((one for one in ended if isinstance(one, rollout_pb2.EpisodeFinished)), None)
+                if end is None:
+                    continue
+                answer = end.answer
+                if end.HasField("answer_blob"):
+                    answer = (await self._get(end.answer_blob)).decode("utf-8", "replace")
+                yield (
+                    row,
+                    RecordedLine(
+                        row.group_id, row.domain, submitted.task, end.outcome, answer, end.agent_wall_s, trajectory
+                    ),
+                )
 
     async def _trajectory(self, row: EpisodeRow) -> Trajectory:
         assert row.trajectory is not None

@@ -37,7 +37,8 @@ def to_trajectory(tree: MessageTree, episode_id: str, run_id: str) -> contract.T
 def figures(trajectory: contract.Trajectory) -> SealFigures:
     """The counts that `TrajectorySealed` carries."""
     sampled = contract.sampled_nodes(trajectory)
-    steps = [span.policy_step for node in sampled for span in node.spans]
+    # Offline data may be of no policy of the run (-1): then it counts as of the first.
+    steps = [max(0, span.policy_step) for node in sampled for span in node.spans]
     return SealFigures(
         node_count=len(trajectory.nodes),
         turn_count=len(sampled),

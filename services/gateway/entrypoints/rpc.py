@@ -12,6 +12,7 @@ from forgerl.gateway.v1 import episode_service_pb2_grpc as episode_grpc
 from forgerl.gateway.v1 import run_service_pb2 as run_api
 from forgerl.gateway.v1 import run_service_pb2_grpc as run_grpc
 
+from services.contract.trajectory import decode
 from services.gateway.adapters import records
 from services.gateway.adapters.credentials import Credentials
 from services.gateway.application import Desk, IdTaken
@@ -147,7 +148,9 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
         return answer
 
     async def GetTranscript(self, request, context):
-        await self._doors.folds.episode(request.episode_id)
+        submitted = (await self._doors.folds.episode(request.episode_id)).submitted
+        if submitted.HasField("recorded"):
+            return wire.recorded_transcript(decode(await self._doors.blobs.get(submitted.recorded.trajectory)))
         tree = MessageTree()
         await records.fold(tree, await self._doors.store.read(turns_stream(request.episode_id)), self._doors.blobs)
         return wire.transcript(tree)

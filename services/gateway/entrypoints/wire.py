@@ -6,6 +6,7 @@ It refuses to compute anything that the folds don't know.
 from forgerl.gateway.v1 import episode_service_pb2 as episode_api
 from forgerl.gateway.v1 import run_service_pb2 as run_api
 
+from services.contract.trajectory import Trajectory
 from services.gateway.domain.episodes import Episode
 from services.gateway.domain.messages import to_json
 from services.gateway.domain.runs import Run
@@ -49,6 +50,7 @@ def episode_view(episode: Episode, run: Run, line: EpisodeLine | None, tracepare
             domain=submitted.domain,
             task=submitted.task,
             pinned_step=submitted.pinned_step if submitted.HasField("pinned_step") else None,
+            recorded=submitted.recorded if submitted.HasField("recorded") else None,
         ),
         state=episode.state,
         outcome=episode.outcome,
@@ -101,4 +103,27 @@ def transcript(tree: MessageTree) -> episode_api.Transcript:
                 line.spans.add(
                     start=span.start, end=span.end, policy_step=span.policy_step, policy_digest=span.policy_digest
                 )
+    return answer
+
+
+def recorded_transcript(trajectory: Trajectory) -> episode_api.Transcript:
+    """The same of an episode that was run elsewhere."""
+    answer = episode_api.Transcript()
+    for node in trajectory.nodes:
+        line = answer.nodes.add(
+            node_id=node.node_id,
+            parent_id=node.parent_id,
+            sampled=node.sampled,
+            message_json=node.message_json,
+            token_count=len(node.token_ids),
+            finish_reason=node.finish_reason,
+            mean_logprob=sum(node.logprobs) / max(1, len(node.logprobs)),
+        )
+        for span in node.spans:
+            line.spans.add(
+                start=span.start,
+                end=span.end,
+                policy_step=max(0, span.policy_step),
+                policy_digest=span.policy_digest,
+            )
     return answer

@@ -10,7 +10,7 @@ from forgerl.gateway.v1 import episode_service_pb2 as wire
 from services.environments.interface import Task
 from services.kernel.errors import Refused
 from services.kernel.rpc import to_error
-from services.rollout.ports import Brief, Credential, EpisodeSealed
+from services.rollout.ports import Brief, Credential, EpisodeSealed, Recorded
 
 if TYPE_CHECKING:
     from forgerl.gateway.v1.episode_service_pb2_grpc import EpisodeServiceAsyncStub
@@ -33,7 +33,9 @@ class GatewayClient:
         asked = view.submission
         split = "heldout" if asked.task.split == SPLIT_HELDOUT else "train"
         task = Task(asked.task.environment, asked.task.task_id, split, asked.task.payload)
-        return Brief(episode_id, asked.run_id, view.agent, task, view.agent_timeout_s, view.max_turns)
+        told = asked.recorded
+        recorded = Recorded(told.outcome, told.answer, told.agent_wall_s) if asked.HasField("recorded") else None
+        return Brief(episode_id, asked.run_id, view.agent, task, view.agent_timeout_s, view.max_turns, recorded)
 
     async def credential(self, episode_id: str) -> Credential:
         """From IssueCredential."""

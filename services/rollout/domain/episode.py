@@ -23,6 +23,8 @@ TRAINABLE = frozenset({Outcome.COMPLETED, Outcome.AGENT_TIMEOUT, Outcome.CONTEXT
 TOOL_LOOP = "tool_loop"
 PROGRAM = "program"
 """The two styles of agents: our own loop, and any program in a sandbox."""
+RECORDED = "recorded"
+"""The style of an episode that was run elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +59,6 @@ class EpisodeStart:
     correlation_id: str = ""
     causation_id: str = ""
     traceparent: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodePlan:
-    """What `open_episode` found out. `style`: TOOL_LOOP or PROGRAM; `agent_timeout_s`: the agent's own budget."""
-
-    agent: str
-    style: str
-    max_turns: int
-    agent_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +108,20 @@ class Ending:
     agent_wall_s: float = 0.0
     tool_calls: int = 0
     failed_tool_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePlan:
+    """What `open_episode` found out. `style`: TOOL_LOOP or PROGRAM; `agent_timeout_s`: the agent's own budget.
+
+    `recorded`: how it ended, when it was run elsewhere; then there's nothing to run.
+    """
+
+    agent: str
+    style: str
+    max_turns: int
+    agent_timeout_s: float
+    recorded: Ending | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class EpisodeWorkflow:
 
     async def _agent(self, start: EpisodeStart) -> Ending:
         plan = await local(OPEN_EPISODE, start, EpisodePlan, RECORDING_TIMEOUT_S)
+        if plan.recorded is not None:
+            return plan.recorded
         if plan.style == PROGRAM:
             return await self._program(start, plan)
         said: list[Text] = []

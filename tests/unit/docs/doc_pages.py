@@ -63,4 +63,4 @@ def rows(page: Path, heading: str) -> list[list[str]]:
     return [row for row in cells if row[0] and not set(row[0]) <= set("-:") and row[0] not in HEADERS]
 
 
-HEADERS = ("field", "variable", "topic", "class", "setting")
+HEADERS = ("field", "table", "variable", "topic", "class", "setting")

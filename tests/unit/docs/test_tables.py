@@ -10,6 +10,7 @@ from forgerl.common.v1 import run_pb2
 from forgerl.events.v1 import gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from google.protobuf.descriptor import FieldDescriptor
 
+from services.cli.pool.tables import SCHEMAS
 from services.contract.outcomes import FailureClass, treatment
 from services.contract.run_spec import check, resolve
 from services.gateway.intake import TOPICS as GATEWAY
@@ -182,3 +183,8 @@ def test_failure_classes():
         paid = "by the verifier" if how.verified else "none" if how.performance is None else f"{how.performance:g}"
         expected[failure_class.value] = [paid, "yes" if how.trained else "no", "counts" if how.counts else "excluded"]
     assert found == expected
+
+
+def test_pool_tables_have_the_columns_that_are_written() -> None:
+    told = {row[0]: row[2].split(", ") for row in rows(DOCS / "data-pool.md", "# The data pool")}
+    assert told == {name: list(schema.names) for name, schema in SCHEMAS.items()}

@@ -11,7 +11,7 @@ from services.kernel.clock import SystemClock
 from services.rollout.agents.agent import Agent
 from services.rollout.application import Episodes
 from services.rollout.domain.episode import Ending, EpisodeStart, Text, TurnServed
-from services.rollout.ports import Brief, Credential, ModelCall, ProgramEnd, ProgramRun, Reply
+from services.rollout.ports import Brief, Credential, ModelCall, ProgramEnd, ProgramRun, Recorded, Reply
 from services.rollout.tools import ToolCalls
 
 ENVIRONMENT = ToolEnvironment()
@@ -43,14 +43,17 @@ class ScriptedGateway:
     agent_timeout_s: float = 60.0
     max_turns: int = 0
     failures: list[Exception] = field(default_factory=list)
+    recorded: Recorded | None = None
+    keys: int = 0
 
     async def brief(self, episode_id: str) -> Brief:
         if self.failures:
             raise self.failures.pop(0)
         task = ENVIRONMENT.task("train", 1)
-        return Brief(episode_id, "run-1", self.agent, task, self.agent_timeout_s, self.max_turns)
+        return Brief(episode_id, "run-1", self.agent, task, self.agent_timeout_s, self.max_turns, self.recorded)
 
     async def credential(self, episode_id: str) -> Credential:
+        self.keys += 1
         return Credential("http://gateway/v1", f"key-{episode_id}", "policy")
 
 

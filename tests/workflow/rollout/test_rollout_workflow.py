@@ -22,7 +22,7 @@ from services.rollout.domain.episode import EpisodeStart, Outcome
 from services.rollout.entrypoints.activities import EpisodeActivities
 from services.rollout.entrypoints.worker import EpisodeWorker
 from services.rollout.entrypoints.workflow import EpisodeWorkflow
-from services.rollout.ports import ContextOverflow, EpisodeSealed, ProgramEnd
+from services.rollout.ports import ContextOverflow, EpisodeSealed, ProgramEnd, Recorded
 
 START = EpisodeStart("ep-1", "run-1", 30.0, 60.0)
 ANSWERED = ProgramEnd('{"answer": "7"}\n', 0, False, 2.5, 2, 200, "")
@@ -51,6 +51,14 @@ async def test_a_failing_tool_is_counted_and_the_loop_goes_on(skipping: Client):
     model = ScriptedModel([asks("x"), said("no idea")])
     assert await outcome_of(skipping, episodes(model, journal=journal, sandbox=sandbox)) is Outcome.COMPLETED
     assert (journal.ends["ep-1"].tool_calls, journal.ends["ep-1"].failed_tool_calls) == (1, 1)
+
+
+async def test_what_was_run_elsewhere_ends_as_it_did_without_a_call_or_a_key(skipping: Client):
+    journal, model = MemoryJournal(), ScriptedModel([said("never asked")])
+    gateway = ScriptedGateway(recorded=Recorded(int(Outcome.AGENT_TIMEOUT), "41", 7.5))
+    assert await outcome_of(skipping, episodes(model, journal=journal, gateway=gateway)) is Outcome.AGENT_TIMEOUT
+    ending = journal.ends["ep-1"]
+    assert (ending.answer.inline, ending.agent_wall_s, model.calls, gateway.keys) == ("41", 7.5, [], 0)
 
 
 async def test_wanting_tools_for_ever_is_a_timeout(skipping: Client):

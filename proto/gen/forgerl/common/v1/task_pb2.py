@@ -22,21 +22,24 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from forgerl.common.v1 import blob_pb2 as forgerl_dot_common_dot_v1_dot_blob__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66orgerl/common/v1/task.proto\x12\x11\x66orgerl.common.v1\"f\n\x04Task\x12\x13\n\x0b\x65nvironment\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\'\n\x05split\x18\x03 \x01(\x0e\x32\x18.forgerl.common.v1.Split\x12\x0f\n\x07payload\x18\x04 \x01(\x0c*B\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSPLIT_TRAIN\x10\x01\x12\x11\n\rSPLIT_HELDOUT\x10\x02*`\n\x0b\x45pisodeKind\x12\x1c\n\x18\x45PISODE_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45PISODE_KIND_TRAIN\x10\x01\x12\x1b\n\x17\x45PISODE_KIND_EVALUATION\x10\x02*\x9c\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11OUTCOME_COMPLETED\x10\x01\x12\x19\n\x15OUTCOME_AGENT_TIMEOUT\x10\x02\x12\x1c\n\x18OUTCOME_CONTEXT_OVERFLOW\x10\x03\x12\x11\n\rOUTCOME_INFRA\x10\x04\x12\x15\n\x11OUTCOME_CANCELLED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66orgerl/common/v1/task.proto\x12\x11\x66orgerl.common.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\"f\n\x04Task\x12\x13\n\x0b\x65nvironment\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\'\n\x05split\x18\x03 \x01(\x0e\x32\x18.forgerl.common.v1.Split\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\"\x94\x01\n\x0fRecordedEpisode\x12.\n\ntrajectory\x18\x01 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12+\n\x07outcome\x18\x02 \x01(\x0e\x32\x1a.forgerl.common.v1.Outcome\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\x12\x14\n\x0c\x61gent_wall_s\x18\x04 \x01(\x01*B\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSPLIT_TRAIN\x10\x01\x12\x11\n\rSPLIT_HELDOUT\x10\x02*`\n\x0b\x45pisodeKind\x12\x1c\n\x18\x45PISODE_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45PISODE_KIND_TRAIN\x10\x01\x12\x1b\n\x17\x45PISODE_KIND_EVALUATION\x10\x02*\x9c\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11OUTCOME_COMPLETED\x10\x01\x12\x19\n\x15OUTCOME_AGENT_TIMEOUT\x10\x02\x12\x1c\n\x18OUTCOME_CONTEXT_OVERFLOW\x10\x03\x12\x11\n\rOUTCOME_INFRA\x10\x04\x12\x15\n\x11OUTCOME_CANCELLED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'forgerl.common.v1.task_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SPLIT']._serialized_start=155
-  _globals['_SPLIT']._serialized_end=221
-  _globals['_EPISODEKIND']._serialized_start=223
-  _globals['_EPISODEKIND']._serialized_end=319
-  _globals['_OUTCOME']._serialized_start=322
-  _globals['_OUTCOME']._serialized_end=478
-  _globals['_TASK']._serialized_start=51
-  _globals['_TASK']._serialized_end=153
+  _globals['_SPLIT']._serialized_start=336
+  _globals['_SPLIT']._serialized_end=402
+  _globals['_EPISODEKIND']._serialized_start=404
+  _globals['_EPISODEKIND']._serialized_end=500
+  _globals['_OUTCOME']._serialized_start=503
+  _globals['_OUTCOME']._serialized_end=659
+  _globals['_TASK']._serialized_start=81
+  _globals['_TASK']._serialized_end=183
+  _globals['_RECORDEDEPISODE']._serialized_start=186
+  _globals['_RECORDEDEPISODE']._serialized_end=334
 # @@protoc_insertion_point(module_scope)

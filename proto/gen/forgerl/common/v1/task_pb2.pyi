@@ -1,6 +1,8 @@
+from forgerl.common.v1 import blob_pb2 as _blob_pb2
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -49,3 +51,15 @@ class Task(_message.Message):
     split: Split
     payload: bytes
     def __init__(self, environment: _Optional[str] = ..., task_id: _Optional[str] = ..., split: _Optional[_Union[Split, str]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class RecordedEpisode(_message.Message):
+    __slots__ = ("trajectory", "outcome", "answer", "agent_wall_s")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    AGENT_WALL_S_FIELD_NUMBER: _ClassVar[int]
+    trajectory: _blob_pb2.BlobRef
+    outcome: Outcome
+    answer: str
+    agent_wall_s: float
+    def __init__(self, trajectory: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., answer: _Optional[str] = ..., agent_wall_s: _Optional[float] = ...) -> None: ...

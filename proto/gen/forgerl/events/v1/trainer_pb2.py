@@ -27,7 +27,7 @@ from forgerl.options.v1 import options_pb2 as forgerl_dot_options_dot_v1_dot_opt
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x66orgerl/events/v1/trainer.proto\x12\x11\x66orgerl.events.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\x1a forgerl/options/v1/options.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xef\x02\n\rStepCompleted\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x16\n\x0e\x63heckpoint_uri\x18\x03 \x01(\t\x12\x19\n\x11\x63heckpoint_sha256\x18\x04 \x01(\t\x12*\n\x06report\x18\x05 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12>\n\x07metrics\x18\x06 \x03(\x0b\x32-.forgerl.events.v1.StepCompleted.MetricsEntry\x12\x30\n\x0c\x63ompleted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0etrained_tokens\x18\x08 \x01(\x04\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01:\'\x8a\xb5\x18#\n\x19\x66orgerl.trainer.policy.v1\x12\x06run_id\"\xa7\x01\n\x0fPolicyPublished\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0b\n\x03uri\x18\x04 \x01(\t\x12\x30\n\x0cpublished_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp:\'\x8a\xb5\x18#\n\x19\x66orgerl.trainer.policy.v1\x12\x06run_id\"c\n\nStepFailed\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t:\'\x8a\xb5\x18#\n\x19\x66orgerl.trainer.policy.v1\x12\x06run_idb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x66orgerl/events/v1/trainer.proto\x12\x11\x66orgerl.events.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\x1a forgerl/options/v1/options.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xef\x02\n\rStepCompleted\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x16\n\x0e\x63heckpoint_uri\x18\x03 \x01(\t\x12\x19\n\x11\x63heckpoint_sha256\x18\x04 \x01(\t\x12*\n\x06report\x18\x05 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12>\n\x07metrics\x18\x06 \x03(\x0b\x32-.forgerl.events.v1.StepCompleted.MetricsEntry\x12\x30\n\x0c\x63ompleted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0etrained_tokens\x18\x08 \x01(\x04\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01:\'\x8a\xb5\x18#\n\x19\x66orgerl.trainer.policy.v1\x12\x06run_id\"\xcc\x01\n\x0fPolicyPublished\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0b\n\x03uri\x18\x04 \x01(\t\x12\x30\n\x0cpublished_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x0f\n\x07\x61\x64\x61pter\x18\x07 \x01(\x08:\'\x8a\xb5\x18#\n\x19\x66orgerl.trainer.policy.v1\x12\x06run_id\"c\n\nStepFailed\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t:\'\x8a\xb5\x18#\n\x19\x66orgerl.trainer.policy.v1\x12\x06run_idb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,7 +47,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPCOMPLETED_METRICSENTRY']._serialized_start=432
   _globals['_STEPCOMPLETED_METRICSENTRY']._serialized_end=478
   _globals['_POLICYPUBLISHED']._serialized_start=522
-  _globals['_POLICYPUBLISHED']._serialized_end=689
-  _globals['_STEPFAILED']._serialized_start=691
-  _globals['_STEPFAILED']._serialized_end=790
+  _globals['_POLICYPUBLISHED']._serialized_end=726
+  _globals['_STEPFAILED']._serialized_start=728
+  _globals['_STEPFAILED']._serialized_end=827
 # @@protoc_insertion_point(module_scope)

@@ -39,18 +39,22 @@ class StepCompleted(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ..., checkpoint_uri: _Optional[str] = ..., checkpoint_sha256: _Optional[str] = ..., report: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., trained_tokens: _Optional[int] = ...) -> None: ...
 
 class PolicyPublished(_message.Message):
-    __slots__ = ("run_id", "step", "digest", "uri", "published_at")
+    __slots__ = ("run_id", "step", "digest", "uri", "published_at", "size_bytes", "adapter")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     URI_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     step: int
     digest: str
     uri: str
     published_at: _timestamp_pb2.Timestamp
-    def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ..., digest: _Optional[str] = ..., uri: _Optional[str] = ..., published_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    size_bytes: int
+    adapter: bool
+    def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ..., digest: _Optional[str] = ..., uri: _Optional[str] = ..., published_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., size_bytes: _Optional[int] = ..., adapter: bool = ...) -> None: ...
 
 class StepFailed(_message.Message):
     __slots__ = ("run_id", "step", "detail")

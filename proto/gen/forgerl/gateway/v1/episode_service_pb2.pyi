@@ -35,7 +35,7 @@ EPISODE_STATE_FAILED: EpisodeState
 EPISODE_STATE_CANCELLED: EpisodeState
 
 class Submission(_message.Message):
-    __slots__ = ("episode_id", "run_id", "kind", "group_id", "domain", "task", "pinned_step")
+    __slots__ = ("episode_id", "run_id", "kind", "group_id", "domain", "task", "pinned_step", "recorded")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class Submission(_message.Message):
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     PINNED_STEP_FIELD_NUMBER: _ClassVar[int]
+    RECORDED_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     run_id: str
     kind: _task_pb2.EpisodeKind
@@ -50,7 +51,8 @@ class Submission(_message.Message):
     domain: str
     task: _task_pb2.Task
     pinned_step: int
-    def __init__(self, episode_id: _Optional[str] = ..., run_id: _Optional[str] = ..., kind: _Optional[_Union[_task_pb2.EpisodeKind, str]] = ..., group_id: _Optional[str] = ..., domain: _Optional[str] = ..., task: _Optional[_Union[_task_pb2.Task, _Mapping]] = ..., pinned_step: _Optional[int] = ...) -> None: ...
+    recorded: _task_pb2.RecordedEpisode
+    def __init__(self, episode_id: _Optional[str] = ..., run_id: _Optional[str] = ..., kind: _Optional[_Union[_task_pb2.EpisodeKind, str]] = ..., group_id: _Optional[str] = ..., domain: _Optional[str] = ..., task: _Optional[_Union[_task_pb2.Task, _Mapping]] = ..., pinned_step: _Optional[int] = ..., recorded: _Optional[_Union[_task_pb2.RecordedEpisode, _Mapping]] = ...) -> None: ...
 
 class SubmitEpisodeResponse(_message.Message):
     __slots__ = ("episode_id", "created")

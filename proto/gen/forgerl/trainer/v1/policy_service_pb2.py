@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'forgerl/trainer/v1/policy_service.proto\x12\x12\x66orgerl.trainer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"%\n\x13ListPoliciesRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"H\n\x14ListPoliciesResponse\x12\x30\n\x08policies\x18\x01 \x03(\x0b\x32\x1e.forgerl.trainer.v1.PolicyView\"y\n\nPolicyView\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0b\n\x03uri\x18\x04 \x01(\t\x12\x30\n\x0cpublished_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"#\n\x11GetMetricsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"D\n\x12GetMetricsResponse\x12.\n\x05steps\x18\x01 \x03(\x0b\x32\x1f.forgerl.trainer.v1.StepMetrics\"\xbc\x01\n\x0bStepMetrics\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12=\n\x07metrics\x18\x02 \x03(\x0b\x32,.forgerl.trainer.v1.StepMetrics.MetricsEntry\x12\x30\n\x0c\x63ompleted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"a\n\x12ScoreTokensRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0bpolicy_step\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x13\n\x0btemperature\x18\x04 \x01(\x01\"\'\n\x13ScoreTokensResponse\x12\x10\n\x08logprobs\x18\x01 \x03(\x02\x32\xaf\x02\n\rPolicyService\x12\x61\n\x0cListPolicies\x12\'.forgerl.trainer.v1.ListPoliciesRequest\x1a(.forgerl.trainer.v1.ListPoliciesResponse\x12[\n\nGetMetrics\x12%.forgerl.trainer.v1.GetMetricsRequest\x1a&.forgerl.trainer.v1.GetMetricsResponse\x12^\n\x0bScoreTokens\x12&.forgerl.trainer.v1.ScoreTokensRequest\x1a\'.forgerl.trainer.v1.ScoreTokensResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'forgerl/trainer/v1/policy_service.proto\x12\x12\x66orgerl.trainer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\";\n\x13ListPoliciesRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x14\n\x0cinclude_gone\x18\x02 \x01(\x08\"H\n\x14ListPoliciesResponse\x12\x30\n\x08policies\x18\x01 \x03(\x0b\x32\x1e.forgerl.trainer.v1.PolicyView\"\x83\x02\n\nPolicyView\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0b\n\x03uri\x18\x04 \x01(\t\x12\x30\n\x0cpublished_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07kept_as\x18\x06 \x01(\t\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12\x0f\n\x07\x61\x64\x61pter\x18\x08 \x01(\x08\x12\x18\n\x0breward_mean\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0bmismatch_kl\x18\n \x01(\x01H\x01\x88\x01\x01\x42\x0e\n\x0c_reward_meanB\x0e\n\x0c_mismatch_kl\"#\n\x11GetMetricsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"D\n\x12GetMetricsResponse\x12.\n\x05steps\x18\x01 \x03(\x0b\x32\x1f.forgerl.trainer.v1.StepMetrics\"\xbc\x01\n\x0bStepMetrics\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12=\n\x07metrics\x18\x02 \x03(\x0b\x32,.forgerl.trainer.v1.StepMetrics.MetricsEntry\x12\x30\n\x0c\x63ompleted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"a\n\x12ScoreTokensRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0bpolicy_step\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x13\n\x0btemperature\x18\x04 \x01(\x01\"\'\n\x13ScoreTokensResponse\x12\x10\n\x08logprobs\x18\x01 \x03(\x02\x32\xaf\x02\n\rPolicyService\x12\x61\n\x0cListPolicies\x12\'.forgerl.trainer.v1.ListPoliciesRequest\x1a(.forgerl.trainer.v1.ListPoliciesResponse\x12[\n\nGetMetrics\x12%.forgerl.trainer.v1.GetMetricsRequest\x1a&.forgerl.trainer.v1.GetMetricsResponse\x12^\n\x0bScoreTokens\x12&.forgerl.trainer.v1.ScoreTokensRequest\x1a\'.forgerl.trainer.v1.ScoreTokensResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,23 +35,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPMETRICS_METRICSENTRY']._loaded_options = None
   _globals['_STEPMETRICS_METRICSENTRY']._serialized_options = b'8\001'
   _globals['_LISTPOLICIESREQUEST']._serialized_start=96
-  _globals['_LISTPOLICIESREQUEST']._serialized_end=133
-  _globals['_LISTPOLICIESRESPONSE']._serialized_start=135
-  _globals['_LISTPOLICIESRESPONSE']._serialized_end=207
-  _globals['_POLICYVIEW']._serialized_start=209
-  _globals['_POLICYVIEW']._serialized_end=330
-  _globals['_GETMETRICSREQUEST']._serialized_start=332
-  _globals['_GETMETRICSREQUEST']._serialized_end=367
-  _globals['_GETMETRICSRESPONSE']._serialized_start=369
-  _globals['_GETMETRICSRESPONSE']._serialized_end=437
-  _globals['_STEPMETRICS']._serialized_start=440
-  _globals['_STEPMETRICS']._serialized_end=628
-  _globals['_STEPMETRICS_METRICSENTRY']._serialized_start=582
-  _globals['_STEPMETRICS_METRICSENTRY']._serialized_end=628
-  _globals['_SCORETOKENSREQUEST']._serialized_start=630
-  _globals['_SCORETOKENSREQUEST']._serialized_end=727
-  _globals['_SCORETOKENSRESPONSE']._serialized_start=729
-  _globals['_SCORETOKENSRESPONSE']._serialized_end=768
-  _globals['_POLICYSERVICE']._serialized_start=771
-  _globals['_POLICYSERVICE']._serialized_end=1074
+  _globals['_LISTPOLICIESREQUEST']._serialized_end=155
+  _globals['_LISTPOLICIESRESPONSE']._serialized_start=157
+  _globals['_LISTPOLICIESRESPONSE']._serialized_end=229
+  _globals['_POLICYVIEW']._serialized_start=232
+  _globals['_POLICYVIEW']._serialized_end=491
+  _globals['_GETMETRICSREQUEST']._serialized_start=493
+  _globals['_GETMETRICSREQUEST']._serialized_end=528
+  _globals['_GETMETRICSRESPONSE']._serialized_start=530
+  _globals['_GETMETRICSRESPONSE']._serialized_end=598
+  _globals['_STEPMETRICS']._serialized_start=601
+  _globals['_STEPMETRICS']._serialized_end=789
+  _globals['_STEPMETRICS_METRICSENTRY']._serialized_start=743
+  _globals['_STEPMETRICS_METRICSENTRY']._serialized_end=789
+  _globals['_SCORETOKENSREQUEST']._serialized_start=791
+  _globals['_SCORETOKENSREQUEST']._serialized_end=888
+  _globals['_SCORETOKENSRESPONSE']._serialized_start=890
+  _globals['_SCORETOKENSRESPONSE']._serialized_end=929
+  _globals['_POLICYSERVICE']._serialized_start=932
+  _globals['_POLICYSERVICE']._serialized_end=1235
 # @@protoc_insertion_point(module_scope)

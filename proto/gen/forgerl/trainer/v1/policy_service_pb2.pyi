@@ -10,10 +10,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListPoliciesRequest(_message.Message):
-    __slots__ = ("run_id",)
+    __slots__ = ("run_id", "include_gone")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_GONE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
-    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+    include_gone: bool
+    def __init__(self, run_id: _Optional[str] = ..., include_gone: bool = ...) -> None: ...
 
 class ListPoliciesResponse(_message.Message):
     __slots__ = ("policies",)
@@ -22,18 +24,28 @@ class ListPoliciesResponse(_message.Message):
     def __init__(self, policies: _Optional[_Iterable[_Union[PolicyView, _Mapping]]] = ...) -> None: ...
 
 class PolicyView(_message.Message):
-    __slots__ = ("run_id", "step", "digest", "uri", "published_at")
+    __slots__ = ("run_id", "step", "digest", "uri", "published_at", "kept_as", "size_bytes", "adapter", "reward_mean", "mismatch_kl")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     URI_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    KEPT_AS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    REWARD_MEAN_FIELD_NUMBER: _ClassVar[int]
+    MISMATCH_KL_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     step: int
     digest: str
     uri: str
     published_at: _timestamp_pb2.Timestamp
-    def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ..., digest: _Optional[str] = ..., uri: _Optional[str] = ..., published_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    kept_as: str
+    size_bytes: int
+    adapter: bool
+    reward_mean: float
+    mismatch_kl: float
+    def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ..., digest: _Optional[str] = ..., uri: _Optional[str] = ..., published_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kept_as: _Optional[str] = ..., size_bytes: _Optional[int] = ..., adapter: bool = ..., reward_mean: _Optional[float] = ..., mismatch_kl: _Optional[float] = ...) -> None: ...
 
 class GetMetricsRequest(_message.Message):
     __slots__ = ("run_id",)

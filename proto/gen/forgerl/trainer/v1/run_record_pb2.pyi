@@ -21,3 +21,11 @@ class RunFreed(_message.Message):
     run_id: str
     freed_bytes: int
     def __init__(self, run_id: _Optional[str] = ..., freed_bytes: _Optional[int] = ...) -> None: ...
+
+class PolicyPinned(_message.Message):
+    __slots__ = ("run_id", "step")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    step: int
+    def __init__(self, run_id: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
