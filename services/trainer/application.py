@@ -6,15 +6,16 @@ batch as seen; old folders go only once later events are committed. It refuses a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from forgerl.common.v1.blob_pb2 import BlobRef
-from forgerl.events.v1.gateway_pb2 import RunCreated, RunRemoved
+from forgerl.events.v1.gateway_pb2 import RunCreated, RunEnded, RunRemoved
 from forgerl.events.v1.scheduler_pb2 import BatchAssembled
 from forgerl.events.v1.trainer_pb2 import PolicyPublished, StepCompleted, StepFailed
 from forgerl.scheduler.v1.manifest_pb2 import BatchManifest
 from forgerl.trainer.v1.report_pb2 import EpisodeReport, HistogramReport, StepReport
-from forgerl.trainer.v1.run_record_pb2 import RunFreed, RunTaken
+from forgerl.trainer.v1.run_record_pb2 import PolicyPinned, RunFreed, RunTaken
 from google.protobuf.message import Message
 from opentelemetry import trace
 
@@ -32,7 +33,7 @@ from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.run_state import RunState, fold, freed_policies, kept_checkpoints
 from services.trainer.domain.training_yield import StepPoint, measure
 from services.trainer.ports import Checkpoints, Curves
-from services.trainer.training import POLICY_ROOT, BatchReader, TrainedStep, Training
+from services.trainer.training import POLICY_ROOT, BatchReader, PolicyFolder, TrainedStep, Training
 
 REPORT_MEDIA_TYPE = "application/x-protobuf"
 LINKS_AT_MOST = 1024
@@ -83,6 +84,8 @@ class Trainer:
                     writes += await self._take(created)
                 case BatchAssembled() as assembled:
                     writes += await self._train(assembled, event.cause.traceparent)
+                case RunEnded() as ended:
+                    writes += await self._pin(ended.run_id)
                 case RunRemoved() as removed:
                     writes += await self._free(removed.run_id)
                 case _:
@@ -101,8 +104,7 @@ class Trainer:
             policy = await self._training.first_policy(run_id, created.spec)
         except StepRefused as refused:
             return [taken, self._failed(state, 0, refused)]
-        published = PolicyPublished(run_id=run_id, step=0, digest=policy.digest, uri=policy.uri)
-        published.published_at.FromDatetime(self._clock.now())
+        published = published_of(run_id, 0, policy, self._clock.now())
         get_logger().info("policy.published", run_id=run_id, step=0, digest=policy.digest)
         return [taken, Write(policy_stream(run_id), state.policy_version, (published,))]
 
@@ -151,16 +153,21 @@ class Trainer:
         completed.completed_at.FromDatetime(now)
         completed.metrics.update(yield_metrics(measure(step_points(state, completed), self._noise_bound)))
         completed.report.CopyFrom(await self._keeping.report(state, trained, dict(completed.metrics)))
-        published = PolicyPublished(
-            run_id=state.run_id, step=number, digest=trained.policy.digest, uri=trained.policy.uri
-        )
-        published.published_at.FromDatetime(now)
+        published = published_of(state.run_id, number, trained.policy, now)
         await self._keeping.curves(state, completed, trained.stats.histograms)
         if trained.alarm:
             get_logger().warning("mismatch.alarm", run_id=state.run_id, step=number, detail=trained.alarm)
         reward = round(trained.metrics["reward_mean"], 4)
         get_logger().info("step.completed", run_id=state.run_id, step=number, reward_mean=reward)
         return (completed, published)
+
+    async def _pin(self, run_id: str) -> list[Write]:
+        """The policy that a run ends with is what it is evaluated on, also when the run is resumed meanwhile."""
+        state = await self._runs.load(run_id)
+        if state.freed or not state.policies or state.policies[-1].step in state.pinned_steps:
+            return []
+        pinned = PolicyPinned(run_id=run_id, step=state.policies[-1].step)
+        return [Write(record_stream(run_id), state.record_version, (pinned,))]
 
     async def _free(self, run_id: str) -> list[Write]:
         state = await self._runs.load(run_id)
@@ -251,6 +258,20 @@ def step_points(state: RunState, newest: StepCompleted) -> list[StepPoint]:
         )
         for step in (*state.steps, newest)
     ]
+
+
+def published_of(run_id: str, step: int, policy: PolicyFolder, at: datetime) -> PolicyPublished:
+    """The event that a policy can be loaded."""
+    published = PolicyPublished(
+        run_id=run_id,
+        step=step,
+        digest=policy.digest,
+        uri=policy.uri,
+        size_bytes=policy.size_bytes,
+        adapter=policy.adapter,
+    )
+    published.published_at.FromDatetime(at)
+    return published
 
 
 def record_stream(run_id: str) -> str:

@@ -9,11 +9,11 @@ from datetime import datetime
 
 from forgerl.common.v1.run_pb2 import RunSpec
 from forgerl.events.v1.trainer_pb2 import PolicyPublished, StepCompleted, StepFailed
-from forgerl.trainer.v1.run_record_pb2 import RunFreed, RunTaken
+from forgerl.trainer.v1.run_record_pb2 import PolicyPinned, RunFreed, RunTaken
 from google.protobuf.message import Message
 
 KEPT_POLICIES = 4
-"""Newest policies that stay loadable: engines that lag, evaluations that are pinned, exports."""
+"""Newest policies that stay loadable at least: engines load the newest, and may be on the way to one just before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class RunState:
     failure: str
     steps: tuple[StepCompleted, ...]
     policies: tuple[PolicyPublished, ...]
+    pinned_steps: frozenset[int] = frozenset()
 
     @property
     def step(self) -> int:
@@ -53,6 +54,7 @@ def fold(run_id: str, records: Sequence[Message], published: Sequence[Message]) 
         failures[-1] if failures else "",
         tuple(m for m in published if isinstance(m, StepCompleted)),
         tuple(m for m in published if isinstance(m, PolicyPublished)),
+        frozenset(m.step for m in records if isinstance(m, PolicyPinned)),
     )
 
 
@@ -62,12 +64,24 @@ def kept_checkpoints(state: RunState) -> set[str]:
     return {step.checkpoint_uri for step in state.steps[-keep:]}
 
 
-def kept_policies(state: RunState) -> tuple[PolicyPublished, ...]:
-    """Policies that can still be loaded: the first, and the newest."""
-    first = state.policies[:1]
-    return first + tuple(policy for policy in state.policies[1:][-KEPT_POLICIES:])
+def kept_policies(state: RunState) -> dict[int, str]:
+    """Steps whose policies can be loaded, and why: the first, the newest (every kept checkpoint's too), the pinned.
+
+    The first is what a run begins with anew; pinned are those that a run ended with and is evaluated on.
+    """
+    if state.freed:
+        return {}
+    steps = [policy.step for policy in state.policies]
+    kept = dict.fromkeys(sorted(state.pinned_steps & set(steps)), "pinned")
+    kept |= dict.fromkeys(steps[-_newest(state) :], "newest")
+    return kept | dict.fromkeys(steps[:1], "first")
 
 
 def freed_policies(state: RunState) -> tuple[PolicyPublished, ...]:
     """Policies that the newest publications pushed out; a few, so that a crash between two cleanings leaves none."""
-    return state.policies[1:][:-KEPT_POLICIES][-KEPT_POLICIES:]
+    newest, kept = _newest(state), kept_policies(state)
+    return tuple(policy for policy in state.policies[:-newest][-newest:] if policy.step not in kept)
+
+
+def _newest(state: RunState) -> int:
+    return max(KEPT_POLICIES, state.spec.training.keep_checkpoints if state.spec else 0)

@@ -1,6 +1,7 @@
 """PolicyService: policies, metrics, and log-probabilities to compare with an engine's. It refuses to change a run."""
 
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -30,14 +31,9 @@ class PolicyRpc(PolicyServiceServicer):
         self._scorer = scorer
 
     async def ListPolicies(self, request: pb.ListPoliciesRequest, context: Call) -> pb.ListPoliciesResponse:
-        """Policies that can still be loaded: the first and the newest few."""
-        state = await self._known(request.run_id)
-        return pb.ListPoliciesResponse(
-            policies=[
-                pb.PolicyView(run_id=p.run_id, step=p.step, digest=p.digest, uri=p.uri, published_at=p.published_at)
-                for p in (() if state.freed else kept_policies(state))
-            ]
-        )
+        """Policies that can still be loaded, or all that were published."""
+        views = policy_views(await self._known(request.run_id))
+        return pb.ListPoliciesResponse(policies=[view for view in views if view.kept_as or request.include_gone])
 
     async def GetMetrics(self, request: pb.GetMetricsRequest, context: Call) -> pb.GetMetricsResponse:
         """Metrics of every completed step."""
@@ -55,7 +51,8 @@ class PolicyRpc(PolicyServiceServicer):
             raise InvalidInput("token_ids", f"{len(request.token_ids)} ids", f"at most {MAX_TOKENS}")
         if not request.temperature >= 0:
             raise InvalidInput("temperature", request.temperature, "at least 0 (0 stands for 1)")
-        policy = next((p for p in kept_policies(state) if p.step == request.policy_step and not state.freed), None)
+        kept = kept_policies(state)
+        policy = next((p for p in state.policies if p.step == request.policy_step and p.step in kept), None)
         if policy is None:
             raise NotFound(f"run {request.run_id}: policy {request.policy_step} is not there (any more)")
         to = Path(tempfile.gettempdir()) / f"forgerl-policy-{policy.digest[:16]}"
@@ -71,3 +68,24 @@ class PolicyRpc(PolicyServiceServicer):
         if state.spec is None:
             raise NotFound(f"run {run_id} is not known to the trainer")
         return state
+
+
+def policy_views(state: RunState) -> Iterator[pb.PolicyView]:
+    """Every policy that was published, with what the step that made it measured."""
+    kept = kept_policies(state)
+    steps = {step.step: step for step in state.steps}
+    for policy in state.policies:
+        view = pb.PolicyView(
+            run_id=policy.run_id,
+            step=policy.step,
+            digest=policy.digest,
+            uri=policy.uri,
+            published_at=policy.published_at,
+            kept_as=kept.get(policy.step, ""),
+            size_bytes=policy.size_bytes,
+            adapter=policy.adapter,
+        )
+        if policy.step in steps:
+            metrics = steps[policy.step].metrics
+            view.reward_mean, view.mismatch_kl = metrics["reward_mean"], metrics["mismatch_kl"]
+        yield view
