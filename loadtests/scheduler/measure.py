@@ -16,6 +16,7 @@ from services.scheduler.domain.state import State
 from services.scheduler.domain.what_if import what_if
 
 UNBOUNDED_S = 1e9
+LARGE = 1_000
 REFERENCE_POINTS = 2_000
 CHANCE_ITEMS = 8_000
 
@@ -56,8 +57,10 @@ class Case:
 
     @property
     def warm_up_items(self) -> int:
-        """Consumed before figures are taken: a cohort; or a queue and ten rounds of the engines."""
-        return self.queue_items if self.mode == "cohort" else self.queue_items + 10 * self.engines
+        """Consumed before figures are taken: a cohort; or a queue and ten rounds of the engines, three of many."""
+        if self.mode == "cohort":
+            return self.queue_items
+        return self.queue_items + (10 if self.engines <= LARGE else 3) * self.engines
 
     def config(self, deadline_s: float) -> RunConfig:
         """The run's schedule. A cohort's look-ahead is N = (S + 1) P; a rolling queue has a batch more for the trainer
