@@ -21,7 +21,7 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def tree_attention(query_HSD: Tensor, key_HSD: Tensor, value_HSD: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
-    """Attention output [H, S, D] of S slots; keys and values have as many heads as queries."""
+    """Attention output [H, S, D] of S slots for query [H, S, D], key and value [K, S, D], K a divisor of H."""
     return _TreeAttention.apply(query_HSD, key_HSD, value_HSD, _Calls(plan, scale))  # pyright: ignore[reportReturnType]
 
 
@@ -41,7 +41,7 @@ class _TreeAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return (*backward_calls((grads[0].contiguous(), *ctx.saved_tensors), ctx.calls.plan, ctx.calls.scale), None)
+        return (*backward_calls((grads[0], *ctx.saved_tensors), ctx.calls.plan, ctx.calls.scale), None)
 
 
 def forward_calls(
@@ -59,51 +59,49 @@ def forward_calls(
 
 def backward_calls(saved: tuple[Tensor, ...], plan: AttentionPlan, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value; `saved`: output's gradient, query, key, value, merged output, merged lse."""
-    totals = tuple(torch.zeros_like(tensor) for tensor in saved[1:4])
+    query, key, value = (torch.empty_like(tensor) for tensor in saved[1:4])
+    # Every slot is on one heavy path, so causal calls write what rectangles then add to.
     for call in plan.causals:
-        index_BL = _slots(call, saved[0].device)
-        parts = _backward(*(_stack(tensor, call, index_BL) for tensor in saved), 0.0, True, scale=scale)
-        for total, part in zip(totals, parts, strict=True):
-            _add(total, part, call, index_BL)
+        parts = _backward(*(_stack(tensor, call) for tensor in saved), 0.0, True, scale=scale)
+        for total, part in zip((query, key, value), parts, strict=True):
+            _put(total, part, call)
     for call in plan.rectangles:
         parts = _backward(*_rectangle_parts(call, saved), 0.0, False, scale=scale)
-        totals[0][:, call.query_start : call.query_end] += parts[0][0]
-        totals[1][:, call.key_start : call.key_end] += parts[1][0]
-        totals[2][:, call.key_start : call.key_end] += parts[2][0]
-    return totals[0], totals[1], totals[2]
+        query[:, call.query_start : call.query_end] += parts[0][0]
+        key[:, call.key_start : call.key_end] += parts[1][0]
+        value[:, call.key_start : call.key_end] += parts[2][0]
+    return query, key, value
 
 
-def _slots(call: Causal, device: torch.device) -> Tensor | None:
-    """Slot indices [B, L] of stacked paths; None for a single one, which is a slice."""
-    if len(call.starts) == 1:
-        return None
-    return torch.tensor(call.starts, device=device)[:, None] + torch.arange(call.length, device=device)
+def _stack(tensor: Tensor, call: Causal) -> Tensor:
+    """[H, S, …] -> [B, H, L, …], a view where the paths start at even distances."""
+    if call.stride is None:
+        return tensor[:, _slots(call, tensor.device)].transpose(0, 1)
+    heads, slots, *rest = tensor.stride()
+    shape = (len(call.starts), tensor.shape[0], call.length, *tensor.shape[2:])
+    strides = (call.stride * slots, heads, slots, *rest)
+    return tensor.as_strided(shape, strides, tensor.storage_offset() + call.starts[0] * slots)
 
 
-def _stack(tensor: Tensor, call: Causal, index_BL: Tensor | None) -> Tensor:
-    """[H, S, …] -> [B, H, L, …]."""
-    if index_BL is None:
-        return tensor[None, :, call.starts[0] : call.starts[0] + call.length]
-    return tensor[:, index_BL].transpose(0, 1)
-
-
-def _add(total: Tensor, part_BHLD: Tensor, call: Causal, index_BL: Tensor | None) -> None:
-    if index_BL is None:
-        total[:, call.starts[0] : call.starts[0] + call.length] += part_BHLD[0]
+def _put(total: Tensor, part: Tensor, call: Causal) -> None:
+    """Write [B, H, L, …] to its slots of [H, S, …]."""
+    if call.stride is None:
+        total[:, _slots(call, total.device)] = part.transpose(0, 1)
     else:
-        total[:, index_BL] += part_BHLD.transpose(0, 1)
+        _stack(total, call).copy_(part)
+
+
+def _slots(call: Causal, device: torch.device) -> Tensor:
+    """Slot indices [B, L]."""
+    return torch.tensor(call.starts, device=device)[:, None] + torch.arange(call.length, device=device)
 
 
 def _causal_forward(
     call: Causal, inputs: tuple[Tensor, Tensor, Tensor], results: tuple[Tensor, Tensor], scale: float
 ) -> None:
-    index_BL = _slots(call, inputs[0].device)
-    output_BHLD, lse_BHL = _forward(*(_stack(tensor, call, index_BL) for tensor in inputs), 0.0, True, scale=scale)
-    if index_BL is None:
-        here = slice(call.starts[0], call.starts[0] + call.length)
-        results[0][:, here], results[1][:, here] = output_BHLD[0], lse_BHL[0]
-    else:
-        results[0][:, index_BL], results[1][:, index_BL] = output_BHLD.transpose(0, 1), lse_BHL.transpose(0, 1)
+    parts = _forward(*(_stack(tensor, call) for tensor in inputs), 0.0, True, scale=scale)
+    for result, part in zip(results, parts, strict=True):
+        _put(result, part, call)
 
 
 def _rectangle_forward(
@@ -116,10 +114,10 @@ def _rectangle_forward(
         for part in _forward(query[None, :, queries], key[None, :, keys], value[None, :, keys], 0.0, scale=scale)
     )
     before_HQD, before_lse_HQ = results[0][:, queries], results[1][:, queries]
-    merged_HQ = torch.logaddexp(before_lse_HQ, lse_HQ)
-    keep, add = (torch.exp(part - merged_HQ)[..., None].to(query.dtype) for part in (before_lse_HQ, lse_HQ))
-    results[0][:, queries] = before_HQD * keep + output_HQD * add
-    results[1][:, queries] = merged_HQ
+    # merged = before + (new - before) * share, share = exp(new lse) / (exp(old lse) + exp(new lse))
+    share_HQ1 = torch.sigmoid(lse_HQ - before_lse_HQ)[..., None].to(query.dtype)
+    before_HQD.lerp_(output_HQD, share_HQ1)
+    torch.logaddexp(before_lse_HQ, lse_HQ, out=before_lse_HQ)
 
 
 def _rectangle_parts(call: Rectangle, saved: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

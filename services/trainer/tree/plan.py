@@ -5,6 +5,7 @@ and sees the path down to that point, so it takes one rectangle. The two kinds c
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from services.trainer.tree.forest import NO_SLOT, Forest
 
@@ -18,6 +19,12 @@ class Causal:
 
     starts: tuple[int, ...]
     length: int
+
+    @property
+    def stride(self) -> int | None:
+        """The distance from one start to the next where it is always the same; None where it isn't."""
+        steps = {after - before for before, after in pairwise(self.starts)} or {self.length}
+        return steps.pop() if len(steps) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
