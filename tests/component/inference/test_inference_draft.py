@@ -1,5 +1,6 @@
 """A real vLLM that speculates with a policy's draft head: what it samples is what it would sample without."""
 
+import asyncio
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -148,3 +149,18 @@ async def test_kv_comes_back_from_the_pool_while_it_speculates(rig: Rig) -> None
     again = sampled(await rig.engine.generate(prompt, digest, 30, temperature=0.0))
     assert again[2] >= 512 and again[0] == first[0]
     assert max(abs(a - b) for a, b in zip(again[1], first[1], strict=True)) < 1e-3
+
+
+async def test_a_swap_ends_speculating_calls_with_output_of_the_old_policy(rig: Rig) -> None:
+    digest = await swap(rig, rig.one)
+    calls = [asyncio.create_task(rig.engine.generate([*PROMPT, at], digest, 3000, temperature=1.0)) for at in range(6)]
+    while (await rig.engine.control.look()).load.running < len(calls):
+        pass
+    newer = await swap(rig, rig.other)
+    for at, call in enumerate(calls):
+        ids, logprobs, _, reason = sampled(await call)
+        assert reason == "abort" and 0 < len(ids) == len(logprobs) < 3000
+        expected = forward_logprobs(rig.one, [*PROMPT, at], ids)
+        assert max(abs(a - b) for a, b in zip(logprobs, expected, strict=True)) < 1e-3
+    ids, _, _, _ = sampled(await rig.engine.generate(PROMPT, newer, 20, temperature=0.0))
+    assert ids == greedy(rig.other, PROMPT, 20)
