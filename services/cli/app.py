@@ -2,7 +2,7 @@
 
 import typer
 
-from services.cli.commands import data, dead_letters, demo, episodes, model, policies, runs, stack
+from services.cli.commands import data, dead_letters, demo, episodes, model, policies, replays, runs, stack
 
 
 def build_app() -> typer.main.Typer:
@@ -15,7 +15,7 @@ def build_app() -> typer.main.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for module in (stack, runs, episodes, demo):
+    for module in (stack, runs, episodes, replays, demo):
         module.register(app)
     for name, module, text in (
         ("dlq", dead_letters, "Events that a service could not take."),

@@ -71,6 +71,8 @@ class Item:
     terminal_members: int = 0
     position: int | None = None
     admitted_at_s: float = 0.0
+    # From admission to the last member's end; known once it is finished.
+    duration_s: float = 0.0
     distance: int = 0
     # How many items had left the queue when this one entered it.
     entered_at: int = 0

@@ -36,11 +36,11 @@ def _finish_item(state: State, item: Item, position: int, doom: str) -> None:
     item.finished, item.doom = True, doom
     state.in_flight -= 1
     state.doomed += bool(doom)
-    duration_s = state.now_s - item.admitted_at_s
-    state.stalls.lasted(duration_s)
+    item.duration_s = state.now_s - item.admitted_at_s
+    state.stalls.lasted(item.duration_s)
     if state.plan is not None:
         if state.plan.auto is not None:
-            state.plan.auto.lasted(duration_s, item.domain)
+            state.plan.auto.lasted(item.duration_s, item.domain)
         state.plan.selection.finished(position, item.oldest_step)
 
 
