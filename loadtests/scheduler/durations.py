@@ -34,6 +34,8 @@ def draw(regime: str, count: int, seed: int, fit: Fit) -> Items:
     """Items of a regime. lognormal, pareto: the fits. lognormal_group8: an item is a group whose eight members all run
     at once, so it takes as long as its longest. narrow: the same median, deviation of ln(s) 0.5. Raises ValueError.
     """
+    if regime not in REGIMES:
+        raise ValueError(f"regime: given {regime!r}; allowed {', '.join(REGIMES)}")
     rng = np.random.default_rng([seed, REGIMES.index(regime)])
     hard = rng.standard_normal(count)
     luck = rng.standard_normal((count, GROUP if regime == "lognormal_group8" else 1))
@@ -51,15 +53,10 @@ def draw(regime: str, count: int, seed: int, fit: Fit) -> Items:
 
 
 def _quantile(regime: str, normal: np.ndarray, rank: np.ndarray, fit: Fit) -> np.ndarray:
-    match regime:
-        case "lognormal" | "lognormal_group8":
-            return np.exp(fit.log_mean + fit.log_deviation * normal)
-        case "narrow":
-            return np.exp(fit.log_mean + NARROW_DEVIATION * normal)
-        case "pareto":
-            return fit.pareto_scale_s * ((1.0 - rank) ** (-1.0 / fit.pareto_shape) - 1.0)
-        case _:
-            raise ValueError(f"regime: given {regime!r}; allowed {REGIMES}")
+    if regime == "pareto":
+        return fit.pareto_scale_s * ((1.0 - rank) ** (-1.0 / fit.pareto_shape) - 1.0)
+    deviation = NARROW_DEVIATION if regime == "narrow" else fit.log_deviation
+    return np.exp(fit.log_mean + deviation * normal)
 
 
 def normal_rank(values: np.ndarray) -> np.ndarray:
