@@ -1,4 +1,4 @@
-"""Processes that train together, forked from the test's own, and what each of them answers."""
+"""Processes that train together, and what each of them answers."""
 
 import multiprocessing
 import traceback
@@ -15,11 +15,12 @@ DEADLINE_S = 100.0
 
 
 def run_ranks(size: int, work: Callable[[Group, Path], Any], folder: Path) -> list[Any]:
-    """`work` at every rank, at the same time; what each rank returned. Nothing outlives the call."""
+    """`work` at every rank, at the same time; what each rank returned. No rank outlives the call."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    # Forked, since torch and transformers take long to import anew.
-    fork = multiprocessing.get_context("fork")
+    # Forked from a server that has imported torch once; the test's own process has threads that can't be forked.
+    fork = multiprocessing.get_context("forkserver")
+    fork.set_forkserver_preload(["rank_processes", "services.trainer.adapters.torch_learner", "test_trainer_gradient"])
     places = [Place(rank, size, LOOPBACK, port, launched=True) for rank in range(size)]
     children = [fork.Process(target=_rank, args=(place, work, folder), daemon=True) for place in places]
     for child in children:

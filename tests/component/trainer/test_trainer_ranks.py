@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from services.trainer.ranks.group import Group
 from services.trainer.ranks.sharding import local
 from services.trainer.ranks.shares import distinct_tokens, shares
 
+pytestmark = pytest.mark.timeout(240)
 RECIPE = Recipe(Cispo(CAP), 0, 40)
 STEPS = 4
 
@@ -66,43 +68,39 @@ def resident_bytes(learner: TorchLearner) -> int:
     return sum(local(t).numel() * t.element_size() for t in tensors)
 
 
-def at_a_rank(model: Path, one: Path) -> Any:
-    """What a rank does in this file, as one function, so that processes start once."""
-
-    def work(group: Group, folder: Path) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        learner = TorchLearner(1, group)
-        learner.start(model, OPTIMISER)
-        rows = all_rows()
-        seen["dealt"] = (learner.accumulate_halves(of_rank(rows, group), RECIPE), gradients(learner, group))
-        idle = halves(rows) if group.rank == 0 else ([], [])
-        seen["idle"] = (learner.accumulate_halves(idle, RECIPE), gradients(learner, group))
-        untrained = [[masked(row) for row in half] for half in halves(rows)]
-        seen["masked"] = (
-            learner.accumulate_halves(halves(rows) if group.rank == 1 else untrained, RECIPE),
-            gradients(learner, group),
-        )
-        broken = [replace(rows[0], logprobs_T=np.full(rows[0].length, math.nan)), *rows[1:]]
-        try:
-            learner.accumulate_halves(of_rank(broken, group), RECIPE)
-        except StepRefused as refused:
-            seen["refused"] = refused.detail
-        learner.start(model, OPTIMISER)
-        seen["norms"] = []
-        for _ in range(STEPS):
-            learner.accumulate_halves(of_rank(rows, group), RECIPE)
-            seen["norms"].append(learner.apply())
-        seen["bytes"] = resident_bytes(learner)
-        learner.save(folder / "two")
-        seen["weights"], seen["moments"] = copied(weights(learner, group)), copied(group.full(moments(learner)))
-        learner.restore(one, OPTIMISER)
-        seen["one"] = (copied(weights(learner, group)), copied(group.full(moments(learner))))
+def at_a_rank(model: Path, one: Path, group: Group, folder: Path) -> dict[str, Any]:
+    """What a rank does in this file, at once, so that processes start once."""
+    seen: dict[str, Any] = {}
+    learner = TorchLearner(1, group)
+    learner.start(model, OPTIMISER)
+    rows = all_rows()
+    seen["dealt"] = (learner.accumulate_halves(of_rank(rows, group), RECIPE), gradients(learner, group))
+    idle = halves(rows) if group.rank == 0 else ([], [])
+    seen["idle"] = (learner.accumulate_halves(idle, RECIPE), gradients(learner, group))
+    untrained = [[masked(row) for row in half] for half in halves(rows)]
+    seen["masked"] = (
+        learner.accumulate_halves(halves(rows) if group.rank == 1 else untrained, RECIPE),
+        gradients(learner, group),
+    )
+    broken = [replace(rows[0], logprobs_T=np.full(rows[0].length, math.nan)), *rows[1:]]
+    try:
+        learner.accumulate_halves(of_rank(broken, group), RECIPE)
+    except StepRefused as refused:
+        seen["refused"] = refused.detail
+    learner.start(model, OPTIMISER)
+    seen["norms"] = []
+    for _ in range(STEPS):
         learner.accumulate_halves(of_rank(rows, group), RECIPE)
-        learner.apply()
-        seen["one after"] = weights(learner, group)
-        return seen
-
-    return work
+        seen["norms"].append(learner.apply())
+    seen["bytes"] = resident_bytes(learner)
+    learner.save(folder / "two")
+    seen["weights"], seen["moments"] = copied(weights(learner, group)), copied(group.full(moments(learner)))
+    learner.restore(one, OPTIMISER)
+    seen["one"] = (copied(weights(learner, group)), copied(group.full(moments(learner))))
+    learner.accumulate_halves(of_rank(rows, group), RECIPE)
+    learner.apply()
+    seen["one after"] = weights(learner, group)
+    return seen
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +139,7 @@ def single(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.fixture(scope="module")
 def pair(single: dict[str, Any], model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("pair")
-    answers = run_ranks(2, at_a_rank(model_folder, single["folder"]), folder)
+    answers = run_ranks(2, partial(at_a_rank, model_folder, single["folder"]), folder)
     answers[0]["folder"] = folder / "two"
     return answers
 
