@@ -29,13 +29,19 @@ def main() -> None:
         given.model, given.move, given.steps, given.every, given.learning_rate, given.taste, given.top_k,
         given.head_rate, given.warm_batches, given.warm_rounds, given.seed,
     )  # fmt: skip
+    out = sys.stderr if given.json else sys.stdout
+
+    def tell(line: str) -> None:
+        print(line, file=out, flush=True)
+
     with tempfile.TemporaryDirectory(prefix="draft-head-") as scratch:
         study = Study(plan, Path(scratch))
         study.warm()
-        rows = study.run(given.engine_steps)
+        tell(f"| {COLUMNS.replace(', ', ' | ')} |\n{'|---' * 8}|")
+        rows = study.run(given.engine_steps, lambda row: tell(_line(row)))
         measured = [line for tokens in given.engine_guesses for line in study.in_engine(tokens, given.engine_repeats)]
     shares = {kind: kept_share(rows, kind) for kind in ("frozen", "cotrained")}
-    print(_table(rows, measured, shares), file=sys.stderr if given.json else sys.stdout)
+    tell(_summary(measured, shares))
     if given.json:
         figures: dict[str, Any] = {
             "plan": asdict(plan) | {"model": str(plan.model)},
@@ -53,16 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print the numbers as the last line")
     parser.add_argument("--model", type=Path, default=Path("examples/models/tiny-qwen3"))
     parser.add_argument("--move", choices=["drift", "reward"], default="drift")
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--every", type=int, default=4, help="steps from one exact figure to the next")
+    parser.add_argument("--steps", type=int, default=48)
+    parser.add_argument("--every", type=int, default=6, help="steps from one exact figure to the next")
     parser.add_argument("--learning-rate", type=float, default=3e-4, help="of the policy")
     parser.add_argument("--taste", type=float, default=2.0, help="spread of the drift's tilt, in nats")
     parser.add_argument("--top-k", type=int, default=16)
     parser.add_argument("--head-rate", type=float, default=1e-3, help="of the head")
-    parser.add_argument("--warm-batches", type=int, default=40)
+    parser.add_argument("--warm-batches", type=int, default=24)
     parser.add_argument("--warm-rounds", type=int, default=4)
     parser.add_argument(
-        "--engine-steps", type=int, nargs="*", default=[], help="policies to measure in a real vLLM too"
+        "--engine-steps", type=int, nargs="*", default=[0, 24, 48], help="policies to measure in a real vLLM too"
     )
     parser.add_argument("--engine-guesses", type=int, nargs="*", default=[1], help="guesses a verification there")
     parser.add_argument("--engine-repeats", type=int, default=8, help="answers to each task there")
@@ -70,17 +76,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _table(rows: list[Row], measured: list[dict[str, Any]], shares: dict[str, float | None]) -> str:
-    lines = [f"| {COLUMNS.replace(', ', ' | ')} |", "|---" * 8 + "|"]
-    for row in rows:
-        before = f"| {row.step} | {row.moved.kl_from_start:.3f} | {row.moved.entropy:.3f} | {row.reward:.2f} "
-        heads = [f"| {g.acceptance:.3f} | {g.tokens_per_verify:.3f} " for g in (row.frozen, row.cotrained)]
-        lines.append(before + "".join(heads) + "|")
-    for line in measured:
-        lines.append(
-            f"engine: step {line['step']}, {line['head']}, {line['guesses']} guesses: "
-            f"{line['tokens_per_verify']:.3f} tokens/verify over {line['verifications']:.0f} verifications"
-        )
+def _line(row: Row) -> str:
+    before = f"| {row.step} | {row.moved.kl_from_start:.3f} | {row.moved.entropy:.3f} | {row.reward:.2f} "
+    heads = [f"| {g.acceptance:.3f} | {g.tokens_per_verify:.3f} " for g in (row.frozen, row.cotrained)]
+    return before + "".join(heads) + "|"
+
+
+def _summary(measured: list[dict[str, Any]], shares: dict[str, float | None]) -> str:
+    lines = [
+        f"engine: step {line['step']}, {line['head']}, {line['guesses']} guesses: "
+        f"{line['tokens_per_verify']:.3f} tokens/verify over {line['verifications']:.0f} verifications"
+        for line in measured
+    ]
     for kind, share in shares.items():
         told = "no step in the band" if share is None else f"{share:.3f} of its start"
         lines.append(f"least tokens/verify with KL in 0.2..0.7, {kind}: {told}")

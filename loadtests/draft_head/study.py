@@ -1,6 +1,7 @@
 """Frozen head against co-trained head while the policy moves: exact figures at many steps, a real engine at a few."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from services.trainer.adapters.model_folder import read_companions, save_model, 
 from services.trainer.ranks.alone import Alone
 
 GROUP_SIZE = 8
-JUDGED_TASKS = 128
+JUDGED_TASKS = 64
 JUDGED_SEED, WARM_SEED = 1_000_003, 2_000_003
 BAND = (0.2, 0.7)
 
@@ -60,7 +61,7 @@ class Study:
         self._left = self._head()
         self._companions = read_companions(plan.model)
 
-    def warm(self) -> Guesses:
+    def warm(self) -> None:
         """Train the head while the policy rests."""
         count = GROUP_SIZE * 4
         batches = [
@@ -74,15 +75,15 @@ class Study:
                 self._follower.beside(hidden_SE, forest, targets.predecessors_N).backward()
                 self._follower.apply()
         self._left.head.load_state_dict(self._follower.head.state_dict())
-        return guesses(self._student.model, self._follower.head, self._judged())
 
-    def run(self, engine_steps: list[int]) -> list[Row]:
-        """All steps; policies of `engine_steps` are kept as folders, one with each head."""
+    def run(self, engine_steps: list[int], tell: Callable[[Row], None]) -> list[Row]:
+        """All steps, told of as they come; policies of `engine_steps` are kept as folders, one with each head."""
         move: Move = ByReward() if self.plan.move == "reward" else ByTaste(self._start, self.plan.taste, self.plan.seed)
         rows: list[Row] = []
         for step in range(self.plan.steps + 1):
             if step % self.plan.every_steps == 0:
                 rows.append(self._row(step))
+                tell(rows[-1])
             if step in engine_steps:
                 self._keep(step)
             if step < self.plan.steps:
@@ -93,6 +94,8 @@ class Study:
 
     def in_engine(self, tokens: int, repeats: int) -> list[dict[str, Any]]:
         """Tokens a verification in a real engine, of every kept policy with either head."""
+        if not self.folders:
+            return []
         prompts = [self._student.prompt(task) for task in self._tasks() for _ in range(repeats)]
         kept = [
             (step, kind, pair[at])
