@@ -1,6 +1,7 @@
 """Loss and gradient of a batch against an independent float64 computation, token by token, branch by branch."""
 
 import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from services.contract.trajectory import Trajectory
 from services.trainer.adapters.torch_learner import TorchLearner
 from services.trainer.domain.episodes import EpisodeInput, plan_batch
 from services.trainer.domain.guard import BatchStats
-from services.trainer.domain.losses import Cispo
+from services.trainer.domain.losses import Cispo, Gspo, Interval
 from services.trainer.domain.rows import RowRules, batch_rows
 from services.trainer.ports import Optimiser, Recipe
 
@@ -74,6 +75,42 @@ def reference(folder: Path, groups: list[list[EpisodeInput]]) -> tuple[float, di
     return float(loss.detach()), {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
+def gspo_reference(
+    folder: Path, groups: list[list[EpisodeInput]], interval: Interval
+) -> tuple[float, dict[str, torch.Tensor]]:
+    """Equations 5 to 7 as they stand, a sequence a branch: turns 0 and 1, then turn 2. A over the group's deviation.
+
+    Mean over the tokens of each group, then over the groups.
+    """
+    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for group in groups:
+        rewards = [mine.performance for mine in group]
+        for i, mine in enumerate(group):
+            others = [reward for j, reward in enumerate(rewards) if j != i]
+            advantage = (rewards[i] - sum(others) / len(others)) / (statistics.stdev(rewards) + 1e-4)
+            prompt, first, tool, second, rewrite, third = mine.trajectory.nodes
+            for path, trained in (
+                ((prompt, first, tool, second), (first, second)),
+                ((prompt, first, rewrite, third), (third,)),
+            ):
+                ids = [token for node in path for token in node.token_ids]
+                logits = model(input_ids=torch.tensor([ids])).logits[0]
+                differences: list[torch.Tensor] = []
+                at = 0
+                for node in path:
+                    for offset, token in enumerate(node.token_ids if node in trained else ()):
+                        scaled = logits[at + offset - 1] / node.temperature
+                        differences.append(torch.log_softmax(scaled, -1)[token] - node.logprobs[offset])
+                    at += len(node.token_ids)
+                ratio = torch.exp(torch.stack(differences).mean())
+                clipped = ratio.clamp(1 - interval.low, 1 + interval.high)
+                tokens = len(groups) * 9 * len(group)
+                total = total - len(differences) * torch.minimum(ratio * advantage, clipped * advantage) / tokens
+    total.backward()
+    return float(total.detach()), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
 def batch() -> list[list[EpisodeInput]]:
     return [
         [episode(forked("a", 0), 1.0), episode(forked("b", 1), 0.0), episode(forked("c", 2), 0.0)],
@@ -96,12 +133,31 @@ def test_gradient_equals_an_independent_float64_one(model_folder: Path, micro_ba
     assert stats.tokens == 5 * 9
     assert 0 < stats.clip_share < 1
     assert stats.loss == pytest.approx(loss, rel=1e-5)
+    assert distance(learner, gradients) < 1e-5
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [1, 40, 100_000])
+def test_a_loss_of_whole_sequences_equals_an_independent_float64_one(model_folder: Path, micro_batch_tokens: int):
+    interval = Interval(0.3, 0.1)
+    loss, gradients = gspo_reference(model_folder, batch(), interval)
+    learner = TorchLearner(1)
+    learner.start(model_folder, OPTIMISER)
+    plans = plan_batch(batch(), RewardWeights(0.0, 0.0, 1.0), turn_aligned=False, divided=True)
+    rows = batch_rows(plans, RowRules(0, per_group=True)).rows
+    stats = learner.accumulate(rows, Recipe(Gspo(interval), 0, micro_batch_tokens))
+    assert 0 < stats.clip_share < 1
+    assert stats.loss == pytest.approx(loss, rel=1e-5)
+    assert distance(learner, gradients) < 1e-5
+
+
+def distance(learner: TorchLearner, gradients: dict[str, torch.Tensor]) -> float:
+    """Of the learner's gradient from a reference, by norm."""
     apart = whole = 0.0
     for name, parameter in learner._model.named_parameters():
         apart += float((parameter.grad.double() - gradients[name]).pow(2).sum())
         whole += float(gradients[name].pow(2).sum())
     assert whole > 0
-    assert math.sqrt(apart / whole) < 1e-5
+    return math.sqrt(apart / whole)
 
 
 def test_norm_is_told_before_clipping_and_the_step_is_adams(model_folder: Path):

@@ -1,5 +1,7 @@
 """Reward terms and advantages, against values worked out by hand."""
 
+import random
+
 import pytest
 
 from services.contract.rewards import (
@@ -147,3 +149,23 @@ def test_leave_one_out_is_independent_of_ones_own_reward():
     for mine in (0.0, 1.0):
         (advantage,) = group_advantages([one_turn(mine), *others], PLAIN)[0]
         assert mine - advantage == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_right_beats_wrong_and_fast_beats_slow_under_any_weights_that_are_allowed(seed: int):
+    draw = random.Random(seed)
+    max_turns = draw.randint(1, 6)
+    gamma = draw.choice([1.0, draw.uniform(0.3, 1.0)])
+    weights = RewardWeights(draw.random() * gamma ** (max_turns - 1) * 0.999, draw.uniform(0.0, 50.0) + 1e-6, gamma)
+    assert ordering_problems(weights, max_turns) == []
+
+    def first_turn_sees(performance: float, wall_s: float, process: list[tuple[int, float]], turns: int) -> float:
+        member = Member(performance, tuple(process), wall_s, (1,) * turns)
+        return reward_to_go(turn_rewards(member, weights, 2.0), gamma)[0]
+
+    turns = draw.randint(1, max_turns)
+    process = [(t, -draw.random() * 2) for t in range(turns) if draw.random() < 0.7]
+    times_s = sorted(draw.uniform(0.0, 100.0) for _ in range(2))
+    fast, slow = (first_turn_sees(1.0, wall_s, process, turns) for wall_s in times_s)
+    clean_and_instant_but_wrong = first_turn_sees(0.0, 0.0, [], draw.randint(1, max_turns))
+    assert fast > slow > clean_and_instant_but_wrong == 0.0
