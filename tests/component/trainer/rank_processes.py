@@ -11,7 +11,7 @@ import torch
 from services.trainer.ranks.group import Group
 from services.trainer.ranks.place import LOOPBACK, Place, free_port
 
-DEADLINE_S = 100.0
+DEADLINE_S = 180.0
 
 
 def run_ranks(size: int, work: Callable[[Group, Path], Any], folder: Path) -> list[Any]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from forgerl.events.v1.trainer_pb2 import PolicyPublished, StepCompleted
@@ -26,7 +27,9 @@ IDS = torch.tensor([[5, 9, 2, 30, 17, 4, 11]])
 
 
 def rows() -> list[Row]:
-    return list(batch_rows(plan_batch(batch(), RewardWeights(0.0, 0.0, 1.0), turn_aligned=False), RowRules(0)).rows)
+    """Everything that was sampled is to become likelier, so that the loss must fall."""
+    plans = plan_batch(batch(), RewardWeights(0.0, 0.0, 1.0), turn_aligned=False)
+    return [replace(row, advantages_T=np.ones(row.length)) for row in batch_rows(plans, RowRules(0)).rows]
 
 
 def trained(folder: Path, steps: int) -> tuple[TorchLearner, list[float]]:
@@ -40,15 +43,20 @@ def trained(folder: Path, steps: int) -> tuple[TorchLearner, list[float]]:
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
+    """In float64, so that only the rounding of merging is seen."""
     with torch.no_grad():
-        return model(input_ids=IDS).logits
+        return model.double()(input_ids=IDS).logits
+
+
+def apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    return float((ours - theirs).norm() / theirs.norm())
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_only_adapters_move_and_the_loss_falls(tmp_path: Path, tied: bool):
     folder = make_model(tmp_path / "model", tied=tied)
     learner, losses = trained(folder, 8)
-    assert losses[-1] < losses[0] - 0.05
+    assert losses[-1] < 0.9 * losses[0]
     base = Qwen3ForCausalLM.from_pretrained(folder).state_dict()
     moved, kept = 0, 0
     for name, parameter in learner._model.named_parameters():
@@ -79,12 +87,12 @@ def test_merged_weights_are_the_adapted_model(model_folder: Path, tmp_path: Path
     learner.publish(tmp_path / "policy")
     adapted = logits(learner._model)
     policy = AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype=torch.float32)
-    assert torch.allclose(logits(policy), adapted, rtol=1e-6, atol=1e-6 * float(adapted.abs().max()))
-    assert not torch.allclose(adapted, logits(Qwen3ForCausalLM.from_pretrained(model_folder)), atol=1e-2)
+    assert apart(logits(policy), adapted) < 1e-6
+    assert apart(logits(Qwen3ForCausalLM.from_pretrained(model_folder)), adapted) > 1e-2
     # peft itself reads what stands beside it.
     base = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     beside = PeftModel.from_pretrained(base, tmp_path / "policy" / "adapter")
-    assert torch.allclose(logits(beside), adapted, rtol=1e-6, atol=1e-6 * float(adapted.abs().max()))
+    assert apart(logits(beside), adapted) < 1e-6
     assert beside.peft_config["default"].base_model_name_or_path == "models/tiny"
 
 
@@ -122,4 +130,4 @@ async def test_an_exported_policy_is_merged_and_its_adapter_is_a_folder_of_its_o
     base = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     ours = logits(PeftModel.from_pretrained(base, adapter))
     theirs = logits(AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32))
-    assert torch.allclose(ours, theirs, rtol=1e-6, atol=1e-6 * float(theirs.abs().max()))
+    assert apart(ours, theirs) < 1e-6

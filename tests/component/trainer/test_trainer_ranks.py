@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from rank_processes import run_ranks
+from safetensors.torch import load_file
 from test_trainer_gradient import CAP, OPTIMISER, batch
 
 from services.contract.rewards import RewardWeights
@@ -29,6 +30,7 @@ from services.trainer.ranks.shares import distinct_tokens, shares
 pytestmark = pytest.mark.timeout(240)
 RECIPE = Recipe(Cispo(CAP), 0, 40)
 STEPS = 4
+LOW_RANK = replace(OPTIMISER, lora_rank=4, lora_alpha=8.0)
 
 
 def all_rows() -> list[Row]:
@@ -99,7 +101,13 @@ def at_a_rank(model: Path, one: Path, group: Group, folder: Path) -> dict[str, A
     seen["one"] = (copied(weights(learner, group)), copied(group.full(moments(learner))))
     learner.accumulate_halves(of_rank(rows, group), RECIPE)
     learner.apply()
-    seen["one after"] = weights(learner, group)
+    seen["one after"] = copied(weights(learner, group))
+    learner.start(model, LOW_RANK)
+    for _ in range(2):
+        learner.accumulate_halves(of_rank(rows, group), RECIPE)
+        learner.apply()
+    learner.save(folder / "adapter")
+    learner.publish(folder / "merged")
     return seen
 
 
@@ -215,6 +223,23 @@ def test_a_rank_holds_half_of_weights_and_optimiser(single: Any, pair: Any):
     # Rows of a weight can't be halved where there is one; the optimiser's step counts stand at both.
     assert max(sizes) < 0.52 * single["bytes"]
     assert sum(sizes) >= single["bytes"]
+
+
+def test_adapters_of_two_processes_are_those_of_one(pair: Any, model_folder: Path, tmp_path: Path):
+    learner = TorchLearner(1)
+    learner.start(model_folder, LOW_RANK)
+    for _ in range(2):
+        learner.accumulate(all_rows(), RECIPE)
+        learner.apply()
+    learner.publish(tmp_path / "merged")
+    ours, theirs = (load_file(f / "merged" / "model.safetensors") for f in (pair[0]["folder"].parent, tmp_path))
+    assert apart(ours, theirs) < 1e-6
+    # Their checkpoint is small, and one process goes on from it.
+    folder = pair[0]["folder"].parent / "adapter"
+    assert not (folder / "model").exists()
+    learner.restore(folder, LOW_RANK, model_folder)
+    learner.publish(tmp_path / "again")
+    assert weights_digest(tmp_path / "again") == weights_digest(folder.parent / "merged")
 
 
 def test_rows_are_dealt_whole_and_evenly():
