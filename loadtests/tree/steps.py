@@ -34,7 +34,15 @@ class Linear:
         return -(scores.logprobs_N * self.weights_N[torch.from_numpy(targets_N)]).sum()
 
 
-def forest_step(model: Any, samples: Sequence[Sample], weights: Weights, budget_tokens: int, merge: bool = True) -> float:
+def random_weights(samples: Sequence[Sample], seed: int, dtype: torch.dtype) -> list[Tensor]:
+    """A weight for each token of each sample: advantages with both signs."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(len(sample.ids_T), generator=generator, dtype=dtype) for sample in samples]
+
+
+def forest_step(
+    model: Any, samples: Sequence[Sample], weights: Weights, budget_tokens: int, merge: bool = True
+) -> float:
     """Loss of all samples over one forest, the making of the forest included; gradients are added."""
     forest = build_forest([sample.ids_T for sample in samples], merge=merge)
     trained_N = np.concatenate([sample.trained_T for sample in samples])

@@ -33,6 +33,7 @@ class Workload:
     chains: tuple[Sample, ...]
     wanted_requests: float
     wanted_chains: float
+    vocabulary: int = VOCABULARY
 
 
 class _Talk:
@@ -109,7 +110,7 @@ def context_rewrites(seed: int) -> Workload:
 
 
 def thinking_stripped(seed: int) -> Workload:
-    """8 x 8: every turn's thinking is gone from the next prompt, so every request is a branch and no chain is longer."""
+    """8 x 8: every turn's thinking is gone from the next prompt, so every request is a branch, and no chain longer."""
     ids = _Ids(seed)
     head = _Talk().add(ids(1024), False)
     requests = list[Sample]()
