@@ -56,7 +56,12 @@ class ForgeDraftHead(nn.Module):
         return self.logits_processor(self.lm_head, hidden_states)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Nothing: the engine's own model folder has no head; load_head brings one with each policy."""
+        """Nothing: the engine's own model folder has no head; load_head brings one with each policy.
+
+        Until then it computes zeros: vLLM runs it also while no guess is asked for, and memory as it lies may be NaN.
+        """
+        for parameter in self.head.parameters():
+            parameter.data.zero_()
         return {name for name, _ in self.named_parameters()}
 
     def load_head(self, vllm_config: VllmConfig, folder: Path) -> None:
