@@ -19,13 +19,52 @@ _HEAD = (
     "dropped",
 )
 
+_OVERVIEWS = {
+    "throughput_vs_greedy": "trained items/s, of greedy's",
+    "drift_kl_duration": "drift, KL of durations (nats)",
+    "drift_kl_difficulty": "drift, KL of difficulty (nats)",
+    "lag_mean": "off-policy lag, mean (steps)",
+}
+_COLUMNS = {
+    "greedy": "greedy",
+    "W = 1": "windowed_fifo 1",
+    "0.05N": "windowed_fifo 0.05N",
+    "0.1N": "windowed_fifo 0.1N",
+    "0.2N": "windowed_fifo 0.2N",
+    "0.3N": "windowed_fifo 0.3N",
+    "0.5N": "windowed_fifo 0.5N",
+    "N": "windowed_fifo 1N",
+    "b": "windowed_fifo b",
+    "auto": "windowed_fifo auto 0.05",
+    "version window": "version_window",
+}
+
 
 def markdown(rows: Iterable[Row]) -> str:
-    """All rows, grouped."""
+    """Two overviews a mode, then all rows, grouped."""
     grouped: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        grouped.setdefault(tuple(row[name] for name in _KEY), []).append(row)
-    return "\n".join(f"{_title(key)}\n\n{table(group)}\n" for key, group in grouped.items())
+        grouped.setdefault(_key_of(row), []).append(row)
+    overviews = [
+        f"## {mode}: {label}\n\n{overview([group for key, group in grouped.items() if key[0] == mode], name)}\n"
+        for mode in ("rolling", "cohort")
+        for name, label in _OVERVIEWS.items()
+    ]
+    return "\n".join([*overviews, "## All figures\n", *(f"{_title(k)}\n\n{table(g)}\n" for k, g in grouped.items())])
+
+
+def overview(groups: Iterable[Sequence[Row]], name: str) -> str:
+    """One figure: a line a queue, a column a policy."""
+    lines = [f"| durations, C, N | {' | '.join(_COLUMNS)} |", "|" + "---|" * (len(_COLUMNS) + 1)]
+    for group in groups:
+        found = {f"{row['policy']} {row['window']}".strip(): row for row in group}
+        cells = [f"{float(found[key][name]):.3f}" if key in found else "" for key in _COLUMNS.values()]
+        lines.append(f"| {_title(_key_of(group[0])).split(', ', 1)[1]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _key_of(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in _KEY)
 
 
 def _title(key: Sequence[object]) -> str:
