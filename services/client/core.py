@@ -189,9 +189,11 @@ class AsyncClient:
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self._channels.to("scheduler"))
         return await self._call(stub.ExplainEpisode, scheduler_pb.ExplainEpisodeRequest(episode_id=episode_id))
 
-    async def policies(self, run_id: str) -> Sequence[policy_pb.PolicyView]:
+    async def policies(self, run_id: str, *, include_gone: bool = False) -> Sequence[policy_pb.PolicyView]:
+        """Policies that can be loaded, or all that were published."""
         stub = policy_service_pb2_grpc.PolicyServiceStub(self._channels.to("trainer"))
-        return (await self._call(stub.ListPolicies, policy_pb.ListPoliciesRequest(run_id=run_id))).policies
+        request = policy_pb.ListPoliciesRequest(run_id=run_id, include_gone=include_gone)
+        return (await self._call(stub.ListPolicies, request)).policies
 
     async def metrics(self, run_id: str) -> Sequence[policy_pb.StepMetrics]:
         """Metrics of every step so far, in order."""

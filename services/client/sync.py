@@ -149,5 +149,5 @@ class Client:
     def metrics(self, run_id: str) -> Sequence[policy_pb.StepMetrics]:
         return self._wait(self._core.metrics(run_id))
 
-    def policies(self, run_id: str) -> Sequence[policy_pb.PolicyView]:
-        return self._wait(self._core.policies(run_id))
+    def policies(self, run_id: str, *, include_gone: bool = False) -> Sequence[policy_pb.PolicyView]:
+        return self._wait(self._core.policies(run_id, include_gone=include_gone))
