@@ -2,7 +2,7 @@
 
 Exact, since softmax over a union of key sets follows from each set's output and log-sum-exp, and since the flash
 backward needs only the merged output and log-sum-exp (Dao et al. 2022, "FlashAttention", algorithm 4: P = exp(S - L),
-D = rowsum(dO * O)). It refuses dropout.
+D = rowsum(dO * O)). It refuses dropout. On a GPU it hands over to flex.py.
 """
 
 # torch's dispatcher has no types
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from services.trainer.tree.flex import flex_tree_attention
 from services.trainer.tree.plan import AttentionPlan, Causal, Rectangle
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -22,6 +23,8 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 def tree_attention(query_HSD: Tensor, key_HSD: Tensor, value_HSD: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
     """Attention output [H, S, D] of S slots for query [H, S, D], key and value [K, S, D], K a divisor of H."""
+    if query_HSD.device.type != "cpu":
+        return flex_tree_attention(query_HSD, key_HSD, value_HSD, plan, scale)
     return _TreeAttention.apply(query_HSD, key_HSD, value_HSD, _Calls(plan, scale))  # pyright: ignore[reportReturnType]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.trainer.tree.attention import backward_calls, forward_calls
+from services.trainer.tree.attention import backward_calls, forward_calls, tree_attention
 from services.trainer.tree.partition import Hang, Piece
 from services.trainer.tree.plan import AttentionPlan
 
@@ -71,6 +71,12 @@ class PieceAttention:
 
     def attend(self, layer: int, inputs: tuple[Tensor, Tensor, Tensor], scale: float) -> Tensor:
         """Output [H, S, D] for query [H, S, D], key and value [K, S, D], K a divisor of H."""
+        if inputs[0].device.type != "cpu":
+            if self.piece.spine or any(hang.depth for hang in self.piece.hangs):
+                raise ValueError(
+                    "budget_tokens: on a GPU a forest is computed whole; allowed the forest's slots or more"
+                )
+            return tree_attention(*inputs, self.plan, scale)
         return _PathAttention.apply(*inputs, _Call(self, layer, scale))  # pyright: ignore[reportReturnType]
 
 

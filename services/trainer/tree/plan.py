@@ -7,7 +7,9 @@ and sees the path down to that point, so it takes one rectangle. The two kinds c
 from dataclasses import dataclass
 from itertools import pairwise
 
-from services.trainer.tree.forest import NO_SLOT, Forest
+import numpy as np
+
+from services.trainer.tree.forest import NO_SLOT, Forest, Ints
 
 BATCHED_BELOW = 512
 """Causal calls up to this length, in tokens, are stacked with others of the same length: above it nothing is gained."""
@@ -37,13 +39,17 @@ class Rectangle:
     key_end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AttentionPlan:
-    """Every causal call and every rectangle of a forest with `slots` slots."""
+    """Every causal call and every rectangle of a forest with `slots` slots.
+
+    ends_S: one past the last slot below each slot, so that query q sees key k where k <= q < ends_S[k].
+    """
 
     slots: int
     causals: tuple[Causal, ...]
     rectangles: tuple[Rectangle, ...]
+    ends_S: Ints
 
     @property
     def scores(self) -> int:
@@ -65,7 +71,9 @@ def plan_attention(forest: Forest) -> AttentionPlan:
         beside = forest.segments[segment.heavy].subtree_end
         if beside < segment.subtree_end:
             rectangles.append(Rectangle(beside, segment.subtree_end, start, segment.end))
-    return AttentionPlan(len(forest.token_ids_S), _causals(lengths), tuple(rectangles))
+    ends = np.array([segment.subtree_end for segment in forest.segments], np.int64)
+    ends_S = np.repeat(ends, [segment.end - segment.start for segment in forest.segments])
+    return AttentionPlan(len(forest.token_ids_S), _causals(lengths), tuple(rectangles), ends_S)
 
 
 def _chain_starts(forest: Forest) -> list[int]:
