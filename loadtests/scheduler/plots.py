@@ -76,19 +76,19 @@ def _by_window(rows: Sequence[Row], path: Path, name: str, label: str) -> Path:
 
 
 def _by_reach(rows: Sequence[Row], path: Path) -> Path:
-    """Rolling throughput against W over C d_max / d_mean: one curve for all regimes is the rule of thumb."""
+    """Rolling throughput against N + W over C d_max / d_mean: that it is nearly one curve is the rule of thumb."""
     figure = Figure(figsize=(5.6, 3.8), layout="constrained")
     axes = figure.subplots()
     for colour, (regime, label) in zip(_COLOURS, _LABELS.items(), strict=True):
         found = _fixed(rows, mode="rolling", durations=regime)
         reach = [
-            float(row["window_share"]) * float(row["queue_over_inflight"]) / float(row["longest_over_mean"])
+            (1.0 + float(row["window_share"])) * float(row["queue_over_inflight"]) / float(row["longest_over_mean"])
             for row in found
         ]
         axes.plot(reach, _column(found, "throughput_vs_greedy"), "o", color=colour, markersize=4, label=label)
     axes.axvline(1.0, color="#888888", linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
-    axes.set_xlabel("W / (C d_max / d_mean)", fontsize=9)
+    axes.set_xlabel("(N + W) / (C d_max / d_mean)", fontsize=9)
     axes.set_ylabel("rolling: trained items/s, of greedy's", fontsize=9)
     axes.legend(fontsize=8)
     return _save(figure, path)
