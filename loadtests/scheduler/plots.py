@@ -108,6 +108,8 @@ def _frontier(rows: Sequence[Row], path: Path) -> Path:
             auto = [row for row in rows if row["window"] == "auto 0.05" and of.items() <= row.items()]
             axes.plot(*_point(auto), "*", color=colour, markersize=12)
         axes.axvline(0.05, color="#888888", linewidth=0.8, linestyle=":")
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, 0.9), max(high, 1.05))
         axes.set_title(f"{mode}, N = {longest} C (square: 0.3 N, star: auto, bound 0.05)", fontsize=9)
         axes.set_xlabel("drift: KL of durations (nats)", fontsize=9)
     panels[0][0].set_ylabel("trained items/s, of greedy's", fontsize=9)
