@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from forgerl.events.v1.gateway_pb2 import RunRemoved
+from forgerl.events.v1.gateway_pb2 import RunEnded, RunRemoved
 from forgerl.events.v1.trainer_pb2 import PolicyPublished, StepCompleted, StepFailed
 from forgerl.trainer.v1.report_pb2 import StepReport
 from google.protobuf.message import Message
@@ -21,6 +21,7 @@ from transformers import Qwen3ForCausalLM
 
 from services.kernel.envelope import Event
 from services.kernel.errors import Transient
+from services.trainer.domain.run_state import kept_checkpoints, kept_policies
 
 
 async def take_batch(bench: Bench, number: int) -> Event:
@@ -119,7 +120,10 @@ async def test_resumed_training_equals_training_in_one_go(tmp_path: Path, model_
     assert digests[0] == digests[1]
 
 
-async def test_killed_between_checkpoint_and_commit_it_ends_with_the_same_weights(tmp_path: Path, model_folder: Path):
+@pytest.mark.parametrize("point", ["saving", "publishing", "committing"])
+async def test_killed_between_checkpoint_and_commit_it_ends_with_the_same_weights(
+    tmp_path: Path, model_folder: Path, point: str
+):
     roots = [tmp_path / name for name in ("whole", "killed")]
     for root in roots:
         root.mkdir()
@@ -127,13 +131,19 @@ async def test_killed_between_checkpoint_and_commit_it_ends_with_the_same_weight
     await whole.create(model_folder)
     for number in (1, 2, 3):
         await whole.feed(await take_batch(whole, number))
-    program = [sys.executable, str(Path(__file__).with_name("killed_trainer.py")), str(roots[1]), str(model_folder)]
+    program = [
+        sys.executable,
+        str(Path(__file__).with_name("killed_trainer.py")),
+        str(roots[1]),
+        str(model_folder),
+        point,
+    ]
     child = await asyncio.create_subprocess_exec(
         *program, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
     assert child.stdout is not None
     async with asyncio.timeout(120):
-        while b"committing" not in (line := await child.stdout.readline()):
+        while point.encode() not in (line := await child.stdout.readline()):
             assert line, "the child ended early"
     child.kill()
     await child.wait()
@@ -143,6 +153,10 @@ async def test_killed_between_checkpoint_and_commit_it_ends_with_the_same_weight
     ends = [[m.digest for m in await b.published() if isinstance(m, PolicyPublished)] for b in (whole, resumed)]
     assert len(ends[0]) == 4
     assert ends[0] == ends[1]
+    # What the lost attempt left behind is gone, and what the events name is there.
+    (policy,) = [m for m in await resumed.published() if isinstance(m, PolicyPublished) and m.step == 3]
+    assert await resumed.blobs.fetch_folder(policy.uri, tmp_path)
+    assert not list((roots[1] / "checkpoints" / RUN).glob("tmp-*"))
 
 
 async def test_a_crash_before_the_commit_trains_the_batch_once_in_the_end(bench: Bench, model_folder: Path):
@@ -288,17 +302,55 @@ async def test_old_checkpoints_and_policies_go_and_the_named_ones_stay(bench: Be
     assert policies == ["000000", "000003", "000004", "000005", "000006", "000007"]
 
 
-async def test_a_corrupt_checkpoint_is_refused_by_name(bench: Bench, model_folder: Path):
+@pytest.mark.parametrize(
+    ("name", "damage", "detail"),
+    [
+        ("optimiser/__0_0.distcp", b"torn", "optimiser/__0_0.distcp is missing or corrupt"),
+        ("model/model.safetensors", None, "model/model.safetensors is missing or corrupt"),
+        ("checkpoint.json", b"{}", "its manifest is not the one that was committed"),
+        ("checkpoint.json", None, ""),
+    ],
+)
+async def test_a_corrupt_checkpoint_is_refused_by_name(
+    bench: Bench, model_folder: Path, name: str, damage: bytes | None, detail: str
+):
     await bench.create(model_folder)
     messages = await bench.feed(await take_batch(bench, 1))
     completed = messages[1]
     assert isinstance(completed, StepCompleted)
-    (Path(completed.checkpoint_uri.removeprefix("file://")) / "optimiser" / "__0_0.distcp").write_bytes(b"torn")
+    path = Path(completed.checkpoint_uri.removeprefix("file://")) / name
+    path.unlink() if damage is None else path.write_bytes(damage)
     event = await take_batch(bench, 2)
     bench.restart()
     failed = (await bench.feed(event))[-1]
     assert isinstance(failed, StepFailed)
-    assert failed.detail == f"checkpoint {completed.checkpoint_uri}: optimiser/__0_0.distcp is missing or corrupt"
+    expected = f": {detail}" if detail else " is missing"
+    assert failed.detail == f"checkpoint {completed.checkpoint_uri}{expected}"
+
+
+async def test_the_policy_that_a_run_ended_with_stays(bench: Bench, model_folder: Path):
+    await bench.create(model_folder)
+    await bench.feed(await take_batch(bench, 1))
+    for _ in range(2):
+        await bench.feed(bench.event(f"gateway.run/{RUN}", RunEnded(run_id=RUN, reason="steps")))
+    for number in range(2, 8):
+        await bench.feed(await take_batch(bench, number))
+    state = await bench.runs.load(RUN)
+    assert kept_policies(state) == {0: "first", 1: "pinned", 4: "newest", 5: "newest", 6: "newest", 7: "newest"}
+    for policy in state.policies:
+        there = "model.safetensors" in files_under(Path(policy.uri.removeprefix("file://")))
+        # The one that the last step pushed out goes when the next step begins.
+        assert there == (policy.step in kept_policies(state) or policy.step == 3)
+        assert policy.size_bytes > 1000
+
+
+async def test_every_kept_checkpoint_has_its_policy(bench: Bench, model_folder: Path):
+    await bench.create(model_folder, keep_checkpoints=6)
+    for number in range(1, 8):
+        await bench.feed(await take_batch(bench, number))
+    state = await bench.runs.load(RUN)
+    assert sorted(kept_policies(state)) == [0, 2, 3, 4, 5, 6, 7]
+    assert len(kept_checkpoints(state)) == 6
 
 
 async def test_curves_are_written_whole_each_time(bench: Bench, model_folder: Path):
