@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,16 +102,17 @@ def test_a_resumed_run_goes_on_exactly(model_folder: Path, tmp_path: Path, lora_
     assert same(head_of(tmp_path / "ours"), head_of(tmp_path / "theirs"))
 
 
-def test_two_ranks_train_the_head_of_one(model_folder: Path, tmp_path: Path) -> None:
-    def work(group: Group, folder: Path) -> Any:
-        learner = TorchLearner(1, group)
-        learner.start(model_folder, WITH_HEAD)
-        stats = learner.accumulate_halves(of_rank(all_rows(), group), RECIPE)
-        learner.apply()
-        learner.publish(folder / "two")
-        return dict(stats.draft), learner._draft.head.state_dict()
+def at_a_rank(model: Path, group: Group, folder: Path) -> Any:
+    learner = TorchLearner(1, group)
+    learner.start(model, WITH_HEAD)
+    stats = learner.accumulate_halves(of_rank(all_rows(), group), RECIPE)
+    learner.apply()
+    learner.publish(folder / "two")
+    return dict(stats.draft), learner._draft.head.state_dict()
 
-    answers: Sequence[Any] = run_ranks(2, work, tmp_path)
+
+def test_two_ranks_train_the_head_of_one(model_folder: Path, tmp_path: Path) -> None:
+    answers: Sequence[Any] = run_ranks(2, partial(at_a_rank, model_folder), tmp_path)
     one = started(model_folder, WITH_HEAD)
     (stats,) = train(one, 1)
     assert answers[0][0] == answers[1][0] and same(answers[0][1], answers[1][1])
