@@ -15,8 +15,8 @@ from services.trainer.tree.forest import NO_SLOT, Forest, Segment
 SPINE_SHARE = 16
 """A spine piece is at most this part of the longest path: what is kept beyond need is at most one such piece."""
 
-SPINE_TOKENS = 256
-"""Shorter spine pieces than this, in tokens, cost more in calls than they save in memory."""
+SPINE_TOKENS = 2048
+"""Shorter spine pieces than this, in tokens, cost time in calls; paths so short are no trouble to memory."""
 
 
 @dataclass(frozen=True, slots=True)

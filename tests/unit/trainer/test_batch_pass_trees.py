@@ -12,6 +12,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from tree_cases import VOCABULARY, exact_model, nucleus_logprob, random_samples, relative_error
 
 from services.trainer.adapters.batch_pass import BatchPass
+from services.trainer.adapters.merging import Merger
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.losses import Cispo, Gspo, Interval, Loss
 from services.trainer.domain.losses.interface import TokenBatch
@@ -46,8 +47,10 @@ def row_of(ids_T: NDArray[np.int64], index: int, rng: np.random.Generator) -> Ro
     )
 
 
-def run(model: Any, rows: Sequence[Row], recipe: Recipe) -> tuple[BatchStats, list[Tensor]]:
-    stats = BatchPass(model, recipe, Alone()).run(halves(rows))
+def run(
+    model: Any, rows: Sequence[Row], recipe: Recipe, merger: Merger | None = None
+) -> tuple[BatchStats, list[Tensor]]:
+    stats = BatchPass(model, recipe, Alone(), merger).run(halves(rows))
     return stats, [p.grad if p.grad is not None else torch.zeros(()) for p in model.parameters()]
 
 
@@ -125,10 +128,11 @@ def test_rows_without_anything_in_common_are_laid_end_to_end() -> None:
 def test_weights_agree_after_fifty_steps() -> None:
     models = [exact_model(3, layers=1), exact_model(3, layers=1)]
     optimisers = [torch.optim.AdamW(model.parameters(), lr=1e-3) for model in models]
+    merger = Merger()
     for step in range(50):
         rows = random_rows(np.random.default_rng(step + 100), 5, 6)
         for model, optimiser, merge in zip(models, optimisers, (True, False), strict=True):
-            run(model, rows, Recipe(Cispo(5.0), 0, 100, merge))
+            run(model, rows, Recipe(Cispo(5.0), 0, 100, merge), merger)
             optimiser.step()
     weights = [list(model.parameters()) for model in models]
     start = list(exact_model(3, layers=1).parameters())

@@ -145,7 +145,7 @@ def relative_error(got: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
     """The largest |got - wanted| / |wanted| by norm, tensor by tensor; over |wanted| of all where one is zero."""
     whole = float(torch.sqrt(sum((w.double().pow(2).sum() for w in wanted), torch.zeros(()).double())).detach())
     errors = [
-        float((g.double() - w.double()).norm()) / (float(w.double().norm()) or whole or 1.0)
+        float((g - w).detach().double().norm()) / (float(w.detach().double().norm()) or whole or 1.0)
         for g, w in zip(got, wanted, strict=True)
     ]
     return max(errors)
