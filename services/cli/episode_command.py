@@ -1,4 +1,4 @@
-"""`forgerl submit, episodes, show, why, trace, cancel`: single episodes through the client."""
+"""`forgerl submit, episodes, show, trace, cancel`: single episodes through the client."""
 
 import json
 from pathlib import Path
@@ -122,17 +122,6 @@ def _node_text(node: episodes_pb.TranscriptNode) -> str:
         f"[green]{message.get('role', '?')}[/] · {node.token_count} tokens · mean logprob {node.mean_logprob:.3f} · "
         f"{escape(spans)} · {node.finish_reason}{flag}\n{text}"
     )
-
-
-def explain_episode(instance: str | None, episode_id: str) -> None:
-    """Every recorded fact, in order, and the verdict."""
-    with Client(instance) as client:
-        ledger = client.why(episode_id)
-    console = Console(highlight=False)
-    for line in ledger.lines:
-        when = line.time.ToDatetime().isoformat(sep=" ", timespec="milliseconds")
-        console.print(f"[dim]{when}[/]  {escape(line.fact)}  [dim]{escape(line.event_id)}[/]")
-    console.print(f"[bold]{ledger.verdict}[/]")
 
 
 def trace_episode(instance: str | None, episode_id: str) -> None:

@@ -1,16 +1,16 @@
-"""submit, episodes, show, why, trace, cancel: single episodes."""
+"""submit, episodes, show, why, ledger, trace, cancel: single episodes, and what became of them all."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import EpisodeArgument, InstanceOption, RunArgument
+from services.cli.commands.options import EpisodeArgument, InstanceOption, JsonOption, RunArgument
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (submit, episodes, show, why, trace, cancel):
+    for command in (submit, episodes, show, why, ledger, trace, cancel):
         app.command()(command)
 
 
@@ -49,11 +49,18 @@ def show(episode: EpisodeArgument, instance: InstanceOption = None) -> None:
     show_episode(instance, episode)
 
 
-def why(episode: EpisodeArgument, instance: InstanceOption = None) -> None:
+def why(episode: EpisodeArgument, as_json: JsonOption = False, instance: InstanceOption = None) -> None:
     """Where an episode was trained, or why not."""
-    from services.cli.episode_command import explain_episode
+    from services.cli.ledger_command import explain_episode
 
-    explain_episode(instance, episode)
+    explain_episode(instance, episode, as_json=as_json)
+
+
+def ledger(run: RunArgument, as_json: JsonOption = False, instance: InstanceOption = None) -> None:
+    """What became of a run's episodes: totals that add up, and each domain's share."""
+    from services.cli.ledger_command import show_ledger
+
+    show_ledger(instance, run, as_json=as_json)
 
 
 def trace(episode: EpisodeArgument, instance: InstanceOption = None) -> None:

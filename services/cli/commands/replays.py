@@ -4,9 +4,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import InstanceOption, RunArgument
-
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+from services.cli.commands.options import InstanceOption, JsonOption, RunArgument
 
 
 def register(app: typer.Typer) -> None:
