@@ -18,7 +18,6 @@ from services.contract import run_spec
 from services.gateway.domain.episodes import Episode
 from services.gateway.domain.runs import Run
 from services.gateway.folds import FLEET_STREAM, Batch, Folds, run_stream
-from services.gateway.recorded import check_recorded
 from services.gateway.sealer import Sealer
 from services.gateway.sessions import episode_stream
 from services.kernel.blobs import Blobs
@@ -144,6 +143,7 @@ class Desk:
         for episode_id in episode_ids:
             episode = await self._folds.episode(episode_id)
             sealed = episode.sealed.trajectory.uri if episode.sealed is not None else ""
+            # A recorded one that was sealed under its own name is the same blob.
             for uri in {sealed, episode.submitted.recorded.trajectory.uri} - {""}:
                 freed = await blobs.delete(uri)
                 count, size = count + freed[0], size + freed[1]
@@ -163,16 +163,21 @@ class Desk:
         training = given.kind == task_pb2.EPISODE_KIND_TRAIN
         if run.state == run_api.RUN_STATE_REMOVED or (training and not run.running):
             raise Refused(f"run {given.run_id}: given one that has ended; allowed a running one")
+        writes = [Write(stream, 0, (event,))]
         if given.HasField("recorded"):
-            await check_recorded(given, self._sealer.blobs)
+            writes.append(await self._sealer.recorded.check(given))
         cause = Cause(given.episode_id, "", self._new_trace("episode", given.episode_id))
         try:
-            await self._store.append([Write(stream, 0, (event,))], cause=cause)
+            await self._store.append(writes, cause=cause)
         except Conflict:
             if not await self._known_already(stream, event):
                 raise
             return False
         return True
+
+    async def recorded_seal(self, episode_id: str) -> gateway_pb2.TrajectorySealed:
+        """How an episode that was run elsewhere is sealed, or will be."""
+        return await self._sealer.recorded.seal(episode_id)
 
     async def cancel(self, episode_id: str, reason: str) -> Episode:
         """Call an episode off; one that no agent has begun is sealed at once. A repeat is answered."""

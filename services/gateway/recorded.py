@@ -4,24 +4,74 @@ A span that names a policy of this run keeps its step; every other one counts as
 never taken for fresh. It refuses trajectories that training could not use, by node and field.
 """
 
+import asyncio
 import math
 from collections.abc import Collection
 from dataclasses import replace
 
 from forgerl.common.v1 import task_pb2
-from forgerl.gateway.v1 import episode_service_pb2
+from forgerl.events.v1 import gateway_pb2
+from forgerl.gateway.v1 import episode_service_pb2, record_pb2
 
 from services.contract import trajectory as contract
+from services.gateway.domain.sealing import seal_of
+from services.gateway.folds import progress_stream
 from services.kernel.blobs import Blobs
 from services.kernel.errors import InvalidInput, Permanent
+from services.kernel.event_store import EventStore, Write
 
 NO_STEP = -1
 MAX_ANSWER_BYTES = 64 * 1024
+# Rounding may leave a certain token a hair above zero.
+MAX_LOGPROB = 1e-6
 _ENDS = (task_pb2.OUTCOME_COMPLETED, task_pb2.OUTCOME_AGENT_TIMEOUT, task_pb2.OUTCOME_CONTEXT_OVERFLOW)
 
 
-async def check_recorded(given: episode_service_pb2.Submission, blobs: Blobs) -> None:
-    """Raises InvalidInput."""
+def recorded_stream(episode_id: str) -> str:
+    """Private stream of an episode that was run elsewhere: how it will be sealed."""
+    return f"gateway.recorded/{episode_id}"
+
+
+class RecordedDesk:
+    """Reads, checks and names trajectories that came with submissions."""
+
+    def __init__(self, store: EventStore, blobs: Blobs) -> None:
+        self._store, self._blobs = store, blobs
+
+    async def check(self, given: episode_service_pb2.Submission) -> Write:
+        """What is to be appended with the submission. Raises InvalidInput."""
+        _check_end(given)
+        try:
+            trajectory = await asyncio.to_thread(contract.decode, await self._blobs.get(given.recorded.trajectory))
+        except (contract.MalformedTrajectory, Permanent) as error:
+            raise InvalidInput("recorded.trajectory", str(error), "an Arrow file as data export writes it") from error
+        _check_nodes(trajectory)
+        seal = await self._seal(given, trajectory)
+        return Write(recorded_stream(given.episode_id), 0, (record_pb2.RecordedChecked(seal=seal),))
+
+    async def seal(self, episode_id: str) -> gateway_pb2.TrajectorySealed:
+        """How the episode is sealed."""
+        checked = (await self._store.read(recorded_stream(episode_id), limit=1))[0].message
+        assert isinstance(checked, record_pb2.RecordedChecked)
+        return checked.seal
+
+    async def _seal(
+        self, given: episode_service_pb2.Submission, trajectory: contract.Trajectory
+    ) -> gateway_pb2.TrajectorySealed:
+        progress = [event.message for event in await self._store.read(progress_stream(given.run_id))]
+        policies = {seen.policy.digest for seen in progress if isinstance(seen, record_pb2.RunObserved)} - {""}
+        nodes = tuple(
+            replace(node, spans=tuple(_span(span, policies) for span in node.spans), infra=False)
+            for node in trajectory.nodes
+        )
+        named = contract.Trajectory(given.episode_id, given.run_id, nodes)
+        blob = given.recorded.trajectory
+        if named != trajectory:
+            blob = await self._blobs.put(await asyncio.to_thread(contract.encode, named), contract.MEDIA_TYPE)
+        return seal_of(named, blob)
+
+
+def _check_end(given: episode_service_pb2.Submission) -> None:
     recorded = given.recorded
     if given.kind != task_pb2.EPISODE_KIND_TRAIN:
         raise InvalidInput("recorded", "with an evaluation", "training episodes: evaluations are run here")
@@ -33,10 +83,9 @@ async def check_recorded(given: episode_service_pb2.Submission, blobs: Blobs) ->
         raise InvalidInput("recorded.agent_wall_s", recorded.agent_wall_s, "seconds, 0 or more")
     if len(recorded.answer.encode()) > MAX_ANSWER_BYTES:
         raise InvalidInput("recorded.answer", f"{len(recorded.answer.encode())} bytes", f"{MAX_ANSWER_BYTES} bytes")
-    try:
-        trajectory = contract.decode(await blobs.get(recorded.trajectory))
-    except (contract.MalformedTrajectory, Permanent) as error:
-        raise InvalidInput("recorded.trajectory", str(error), "an Arrow file as data export writes it") from error
+
+
+def _check_nodes(trajectory: contract.Trajectory) -> None:
     sampled = contract.sampled_nodes(trajectory)
     if not sampled:
         raise InvalidInput("recorded.trajectory", "one without a sampled node", "one or more")
@@ -44,21 +93,11 @@ async def check_recorded(given: episode_service_pb2.Submission, blobs: Blobs) ->
         where = f"recorded.trajectory: node {node.node_id}"
         if not node.token_ids:
             raise InvalidInput(f"{where}: token_ids", "none", "one or more")
-        if not all(math.isfinite(value) and value <= 1e-6 for value in node.logprobs):
+        # Not a number fails both comparisons.
+        if not (min(node.logprobs) > -math.inf and all(value <= MAX_LOGPROB for value in node.logprobs)):
             raise InvalidInput(f"{where}: logprobs", "one that is positive or not finite", "finite, 0 or less")
         if not node.temperature > 0:
             raise InvalidInput(f"{where}: temperature", node.temperature, "above 0, as it was sampled")
-
-
-async def sealed_trajectory(
-    episode_id: str, run_id: str, ref: task_pb2.RecordedEpisode, policies: Collection[str], blobs: Blobs
-) -> contract.Trajectory:
-    """The recorded trajectory under this episode's name. `policies`: digests that the run has published."""
-    given = contract.decode(await blobs.get(ref.trajectory))
-    nodes = tuple(
-        replace(node, spans=tuple(_span(span, policies) for span in node.spans), infra=False) for node in given.nodes
-    )
-    return contract.Trajectory(episode_id, run_id, nodes)
 
 
 def _span(span: contract.Span, policies: Collection[str]) -> contract.Span:

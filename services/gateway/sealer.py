@@ -10,10 +10,10 @@ from forgerl.gateway.v1 import record_pb2
 
 from services.contract import trajectory as contract
 from services.gateway.adapters import records
-from services.gateway.domain.sealing import figures, to_trajectory
+from services.gateway.domain.sealing import seal_of, to_trajectory
 from services.gateway.domain.tree import MessageTree
-from services.gateway.folds import Batch, progress_stream
-from services.gateway.recorded import sealed_trajectory
+from services.gateway.folds import Batch
+from services.gateway.recorded import RecordedDesk
 from services.gateway.sessions import episode_stream, turns_stream
 from services.kernel.blobs import Blobs
 from services.kernel.envelope import Event
@@ -24,7 +24,8 @@ class Sealer:
     """Adds seals to batches."""
 
     def __init__(self, store: EventStore, blobs: Blobs) -> None:
-        self._store, self.blobs = store, blobs
+        self._store, self._blobs = store, blobs
+        self.recorded = RecordedDesk(store, blobs)
 
     async def seal(self, batch: Batch, episode_id: str, reason: str) -> bool:
         """Add the seal of an episode to the batch; False when it was sealed, or never submitted."""
@@ -33,36 +34,18 @@ class Sealer:
         if submitted is None or any(isinstance(past.message, gateway_pb2.TrajectorySealed) for past in own):
             return False
         events = await self._store.read(turns_stream(episode_id))
-        trajectory = await self._trajectory(submitted, events)
-        counts = figures(trajectory)
-        blob = await self.blobs.put(contract.encode(trajectory), contract.MEDIA_TYPE)
+        sealed = await self._sealed(submitted, events)
         batch.expect(turns_stream(episode_id), len(events))
         await batch.add_blind(turns_stream(episode_id), record_pb2.TurnsClosed(reason=reason))
-        sealed = gateway_pb2.TrajectorySealed(
-            episode_id=episode_id,
-            run_id=submitted.run_id,
-            trajectory=blob,
-            node_count=counts.node_count,
-            turn_count=counts.turn_count,
-            branch_count=counts.branch_count,
-            sampled_tokens=counts.sampled_tokens,
-            tree_tokens=counts.tree_tokens,
-            branch_tokens=counts.branch_tokens,
-            first_policy_step=counts.first_policy_step,
-            last_policy_step=counts.last_policy_step,
-        )
         await batch.add(episode_stream(episode_id), sealed)
         return True
 
-    async def _trajectory(
+    async def _sealed(
         self, submitted: gateway_pb2.EpisodeSubmitted, events: Sequence[Event]
-    ) -> contract.Trajectory:
+    ) -> gateway_pb2.TrajectorySealed:
         if submitted.HasField("recorded"):
-            progress = [event.message for event in await self._store.read(progress_stream(submitted.run_id))]
-            policies = {seen.policy.digest for seen in progress if isinstance(seen, record_pb2.RunObserved)} - {""}
-            return await sealed_trajectory(
-                submitted.episode_id, submitted.run_id, submitted.recorded, policies, self.blobs
-            )
+            return await self.recorded.seal(submitted.episode_id)
         tree = MessageTree()
-        await records.fold(tree, events, self.blobs)
-        return to_trajectory(tree, submitted.episode_id, submitted.run_id)
+        await records.fold(tree, events, self._blobs)
+        trajectory = to_trajectory(tree, submitted.episode_id, submitted.run_id)
+        return seal_of(trajectory, await self._blobs.put(contract.encode(trajectory), contract.MEDIA_TYPE))

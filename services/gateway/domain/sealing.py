@@ -3,7 +3,10 @@
 It refuses to drop turns: lost attempts stay, marked infra.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from forgerl.common.v1.blob_pb2 import BlobRef
+from forgerl.events.v1 import gateway_pb2
 
 from services.contract import trajectory as contract
 from services.gateway.domain.messages import to_json
@@ -48,6 +51,13 @@ def figures(trajectory: contract.Trajectory) -> SealFigures:
         branch_tokens=contract.branch_tokens(trajectory),
         first_policy_step=min(steps, default=0),
         last_policy_step=max(steps, default=0),
+    )
+
+
+def seal_of(trajectory: contract.Trajectory, blob: BlobRef) -> gateway_pb2.TrajectorySealed:
+    """The event that announces a trajectory which is in the blob store."""
+    return gateway_pb2.TrajectorySealed(
+        episode_id=trajectory.episode_id, run_id=trajectory.run_id, trajectory=blob, **asdict(figures(trajectory))
     )
 
 

@@ -150,7 +150,8 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
     async def GetTranscript(self, request, context):
         submitted = (await self._doors.folds.episode(request.episode_id)).submitted
         if submitted.HasField("recorded"):
-            return wire.recorded_transcript(decode(await self._doors.blobs.get(submitted.recorded.trajectory)))
+            seal = await self._doors.desk.recorded_seal(request.episode_id)
+            return wire.recorded_transcript(decode(await self._doors.blobs.get(seal.trajectory)))
         tree = MessageTree()
         await records.fold(tree, await self._doors.store.read(turns_stream(request.episode_id)), self._doors.blobs)
         return wire.transcript(tree)

@@ -25,11 +25,12 @@ _sym_db = _symbol_database.Default()
 from forgerl.common.v1 import blob_pb2 as forgerl_dot_common_dot_v1_dot_blob__pb2
 from forgerl.common.v1 import score_pb2 as forgerl_dot_common_dot_v1_dot_score__pb2
 from forgerl.common.v1 import task_pb2 as forgerl_dot_common_dot_v1_dot_task__pb2
+from forgerl.events.v1 import gateway_pb2 as forgerl_dot_events_dot_v1_dot_gateway__pb2
 from forgerl.gateway.v1 import episode_service_pb2 as forgerl_dot_gateway_dot_v1_dot_episode__service__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x66orgerl/gateway/v1/record.proto\x12\x12\x66orgerl.gateway.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\x1a\x1d\x66orgerl/common/v1/score.proto\x1a\x1c\x66orgerl/common/v1/task.proto\x1a(forgerl/gateway/v1/episode_service.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x03\n\x0cTurnRecorded\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x11\n\tparent_id\x18\x05 \x01(\x05\x12\r\n\x05\x66rame\x18\x06 \x01(\t\x12\x14\n\x0c\x63ontext_json\x18\x07 \x03(\t\x12\x14\n\x0cmessage_json\x18\x08 \x01(\t\x12.\n\x06tokens\x18\t \x01(\x0b\x32\x1e.forgerl.gateway.v1.TurnTokens\x12/\n\x0btokens_blob\x18\n \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12-\n\x05spans\x18\x0b \x03(\x0b\x32\x1e.forgerl.gateway.v1.WeightSpan\x12\x13\n\x0btemperature\x18\x0c \x01(\x01\x12\r\n\x05top_p\x18\r \x01(\x01\x12\x15\n\rfinish_reason\x18\x0e \x01(\t\x12\r\n\x05\x65nded\x18\x0f \x01(\x08\x12\x15\n\x08replaces\x18\x10 \x01(\x05H\x00\x88\x01\x01\x12\x15\n\rprompt_tokens\x18\x11 \x01(\r\x12\x15\n\rcached_tokens\x18\x12 \x01(\r\x12\x0f\n\x07queue_s\x18\x13 \x01(\x01\x12\x0f\n\x07total_s\x18\x14 \x01(\x01\x42\x0b\n\t_replaces\"H\n\nTurnTokens\x12\x13\n\x0b\x63ontext_ids\x18\x01 \x01(\x0c\x12\x13\n\x0bsampled_ids\x18\x02 \x01(\x0c\x12\x10\n\x08logprobs\x18\x03 \x01(\x0c\"\x1d\n\x0bTurnsClosed\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xe7\x02\n\x0f\x45pisodeObserved\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x08\x61\x64mitted\x18\x02 \x01(\x0b\x32%.forgerl.gateway.v1.AdmissionObservedH\x00\x12\x18\n\x0erevoked_reason\x18\x03 \x01(\tH\x00\x12\x17\n\rstarted_agent\x18\x04 \x01(\tH\x00\x12\x37\n\x08\x66inished\x18\x05 \x01(\x0b\x32#.forgerl.gateway.v1.OutcomeObservedH\x00\x12\x35\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32#.forgerl.gateway.v1.OutcomeObservedH\x00\x12*\n\x06scored\x18\x07 \x01(\x0b\x32\x18.forgerl.common.v1.ScoreH\x00\x12\x18\n\x0escoring_failed\x18\x08 \x01(\tH\x00\x42\x06\n\x04\x66\x61\x63t\"A\n\x11\x41\x64missionObserved\x12,\n\x08\x64\x65\x61\x64line\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"t\n\x0fOutcomeObserved\x12+\n\x07outcome\x18\x01 \x01(\x0e\x32\x1a.forgerl.common.v1.Outcome\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x14\n\x0c\x61gent_wall_s\x18\x04 \x01(\x01\"\x8e\x02\n\x0bRunObserved\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x04step\x18\x02 \x01(\x0b\x32 .forgerl.gateway.v1.StepObservedH\x00\x12\x34\n\x06policy\x18\x03 \x01(\x0b\x32\".forgerl.gateway.v1.PolicyObservedH\x00\x12\x15\n\x0bstep_failed\x18\x04 \x01(\tH\x00\x12\x32\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32!.forgerl.gateway.v1.BatchObservedH\x00\x12\x1a\n\x10\x65pisodes_dropped\x18\x06 \x01(\x04H\x00\x42\x06\n\x04\x66\x61\x63t\"\x8c\x01\n\x0cStepObserved\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12>\n\x07metrics\x18\x02 \x03(\x0b\x32-.forgerl.gateway.v1.StepObserved.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"0\n\rBatchObserved\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x02 \x01(\x04\";\n\x0ePolicyObserved\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0b\n\x03uri\x18\x03 \x01(\t\"!\n\x0fTrainingClaimed\x12\x0e\n\x06run_id\x18\x01 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x66orgerl/gateway/v1/record.proto\x12\x12\x66orgerl.gateway.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\x1a\x1d\x66orgerl/common/v1/score.proto\x1a\x1c\x66orgerl/common/v1/task.proto\x1a\x1f\x66orgerl/events/v1/gateway.proto\x1a(forgerl/gateway/v1/episode_service.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x03\n\x0cTurnRecorded\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x11\n\tparent_id\x18\x05 \x01(\x05\x12\r\n\x05\x66rame\x18\x06 \x01(\t\x12\x14\n\x0c\x63ontext_json\x18\x07 \x03(\t\x12\x14\n\x0cmessage_json\x18\x08 \x01(\t\x12.\n\x06tokens\x18\t \x01(\x0b\x32\x1e.forgerl.gateway.v1.TurnTokens\x12/\n\x0btokens_blob\x18\n \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12-\n\x05spans\x18\x0b \x03(\x0b\x32\x1e.forgerl.gateway.v1.WeightSpan\x12\x13\n\x0btemperature\x18\x0c \x01(\x01\x12\r\n\x05top_p\x18\r \x01(\x01\x12\x15\n\rfinish_reason\x18\x0e \x01(\t\x12\r\n\x05\x65nded\x18\x0f \x01(\x08\x12\x15\n\x08replaces\x18\x10 \x01(\x05H\x00\x88\x01\x01\x12\x15\n\rprompt_tokens\x18\x11 \x01(\r\x12\x15\n\rcached_tokens\x18\x12 \x01(\r\x12\x0f\n\x07queue_s\x18\x13 \x01(\x01\x12\x0f\n\x07total_s\x18\x14 \x01(\x01\x42\x0b\n\t_replaces\"H\n\nTurnTokens\x12\x13\n\x0b\x63ontext_ids\x18\x01 \x01(\x0c\x12\x13\n\x0bsampled_ids\x18\x02 \x01(\x0c\x12\x10\n\x08logprobs\x18\x03 \x01(\x0c\"\x1d\n\x0bTurnsClosed\x12\x0e\n\x06reason\x18\x01 \x01(\t\"D\n\x0fRecordedChecked\x12\x31\n\x04seal\x18\x01 \x01(\x0b\x32#.forgerl.events.v1.TrajectorySealed\"\xe7\x02\n\x0f\x45pisodeObserved\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x08\x61\x64mitted\x18\x02 \x01(\x0b\x32%.forgerl.gateway.v1.AdmissionObservedH\x00\x12\x18\n\x0erevoked_reason\x18\x03 \x01(\tH\x00\x12\x17\n\rstarted_agent\x18\x04 \x01(\tH\x00\x12\x37\n\x08\x66inished\x18\x05 \x01(\x0b\x32#.forgerl.gateway.v1.OutcomeObservedH\x00\x12\x35\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32#.forgerl.gateway.v1.OutcomeObservedH\x00\x12*\n\x06scored\x18\x07 \x01(\x0b\x32\x18.forgerl.common.v1.ScoreH\x00\x12\x18\n\x0escoring_failed\x18\x08 \x01(\tH\x00\x42\x06\n\x04\x66\x61\x63t\"A\n\x11\x41\x64missionObserved\x12,\n\x08\x64\x65\x61\x64line\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"t\n\x0fOutcomeObserved\x12+\n\x07outcome\x18\x01 \x01(\x0e\x32\x1a.forgerl.common.v1.Outcome\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x14\n\x0c\x61gent_wall_s\x18\x04 \x01(\x01\"\x8e\x02\n\x0bRunObserved\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x04step\x18\x02 \x01(\x0b\x32 .forgerl.gateway.v1.StepObservedH\x00\x12\x34\n\x06policy\x18\x03 \x01(\x0b\x32\".forgerl.gateway.v1.PolicyObservedH\x00\x12\x15\n\x0bstep_failed\x18\x04 \x01(\tH\x00\x12\x32\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32!.forgerl.gateway.v1.BatchObservedH\x00\x12\x1a\n\x10\x65pisodes_dropped\x18\x06 \x01(\x04H\x00\x42\x06\n\x04\x66\x61\x63t\"\x8c\x01\n\x0cStepObserved\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12>\n\x07metrics\x18\x02 \x03(\x0b\x32-.forgerl.gateway.v1.StepObserved.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"0\n\rBatchObserved\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x02 \x01(\x04\";\n\x0ePolicyObserved\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0b\n\x03uri\x18\x03 \x01(\t\"!\n\x0fTrainingClaimed\x12\x0e\n\x06run_id\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,28 +39,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STEPOBSERVED_METRICSENTRY']._loaded_options = None
   _globals['_STEPOBSERVED_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_TURNRECORDED']._serialized_start=222
-  _globals['_TURNRECORDED']._serialized_end=723
-  _globals['_TURNTOKENS']._serialized_start=725
-  _globals['_TURNTOKENS']._serialized_end=797
-  _globals['_TURNSCLOSED']._serialized_start=799
-  _globals['_TURNSCLOSED']._serialized_end=828
-  _globals['_EPISODEOBSERVED']._serialized_start=831
-  _globals['_EPISODEOBSERVED']._serialized_end=1190
-  _globals['_ADMISSIONOBSERVED']._serialized_start=1192
-  _globals['_ADMISSIONOBSERVED']._serialized_end=1257
-  _globals['_OUTCOMEOBSERVED']._serialized_start=1259
-  _globals['_OUTCOMEOBSERVED']._serialized_end=1375
-  _globals['_RUNOBSERVED']._serialized_start=1378
-  _globals['_RUNOBSERVED']._serialized_end=1648
-  _globals['_STEPOBSERVED']._serialized_start=1651
-  _globals['_STEPOBSERVED']._serialized_end=1791
-  _globals['_STEPOBSERVED_METRICSENTRY']._serialized_start=1745
-  _globals['_STEPOBSERVED_METRICSENTRY']._serialized_end=1791
-  _globals['_BATCHOBSERVED']._serialized_start=1793
-  _globals['_BATCHOBSERVED']._serialized_end=1841
-  _globals['_POLICYOBSERVED']._serialized_start=1843
-  _globals['_POLICYOBSERVED']._serialized_end=1902
-  _globals['_TRAININGCLAIMED']._serialized_start=1904
-  _globals['_TRAININGCLAIMED']._serialized_end=1937
+  _globals['_TURNRECORDED']._serialized_start=255
+  _globals['_TURNRECORDED']._serialized_end=756
+  _globals['_TURNTOKENS']._serialized_start=758
+  _globals['_TURNTOKENS']._serialized_end=830
+  _globals['_TURNSCLOSED']._serialized_start=832
+  _globals['_TURNSCLOSED']._serialized_end=861
+  _globals['_RECORDEDCHECKED']._serialized_start=863
+  _globals['_RECORDEDCHECKED']._serialized_end=931
+  _globals['_EPISODEOBSERVED']._serialized_start=934
+  _globals['_EPISODEOBSERVED']._serialized_end=1293
+  _globals['_ADMISSIONOBSERVED']._serialized_start=1295
+  _globals['_ADMISSIONOBSERVED']._serialized_end=1360
+  _globals['_OUTCOMEOBSERVED']._serialized_start=1362
+  _globals['_OUTCOMEOBSERVED']._serialized_end=1478
+  _globals['_RUNOBSERVED']._serialized_start=1481
+  _globals['_RUNOBSERVED']._serialized_end=1751
+  _globals['_STEPOBSERVED']._serialized_start=1754
+  _globals['_STEPOBSERVED']._serialized_end=1894
+  _globals['_STEPOBSERVED_METRICSENTRY']._serialized_start=1848
+  _globals['_STEPOBSERVED_METRICSENTRY']._serialized_end=1894
+  _globals['_BATCHOBSERVED']._serialized_start=1896
+  _globals['_BATCHOBSERVED']._serialized_end=1944
+  _globals['_POLICYOBSERVED']._serialized_start=1946
+  _globals['_POLICYOBSERVED']._serialized_end=2005
+  _globals['_TRAININGCLAIMED']._serialized_start=2007
+  _globals['_TRAININGCLAIMED']._serialized_end=2040
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@ import datetime
 from forgerl.common.v1 import blob_pb2 as _blob_pb2
 from forgerl.common.v1 import score_pb2 as _score_pb2
 from forgerl.common.v1 import task_pb2 as _task_pb2
+from forgerl.events.v1 import gateway_pb2 as _gateway_pb2
 from forgerl.gateway.v1 import episode_service_pb2 as _episode_service_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -72,6 +73,12 @@ class TurnsClosed(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class RecordedChecked(_message.Message):
+    __slots__ = ("seal",)
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    seal: _gateway_pb2.TrajectorySealed
+    def __init__(self, seal: _Optional[_Union[_gateway_pb2.TrajectorySealed, _Mapping]] = ...) -> None: ...
 
 class EpisodeObserved(_message.Message):
     __slots__ = ("time", "admitted", "revoked_reason", "started_agent", "finished", "failed", "scored", "scoring_failed")
