@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from services.trainer.tree.flex import flex_tree_attention
-from services.trainer.tree.plan import AttentionPlan, Causal, Rectangle
+from services.trainer.tree.plan import AttentionPlan, Block, Causal, Rectangle
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -55,6 +55,12 @@ def forward_calls(
     lse_HS = query.new_empty(query.shape[:2], dtype=torch.promote_types(query.dtype, torch.float32))
     for call in plan.causals:
         _causal_forward(call, (query, key, value), (output, lse_HS), scale)
+    for block in plan.blocks:
+        here = slice(block.start, block.end)
+        mask = _block_mask(block, plan, query)
+        inputs = (tensor[None, :, here] for tensor in (query, key, value))
+        parts = _forward(*inputs, 0.0, False, attn_mask=mask, scale=scale)
+        output[:, here], lse_HS[:, here] = parts[0][0], parts[1][0]
     for call in plan.rectangles:
         _rectangle_forward(call, (query, key, value), (output, lse_HS), scale)
     return output, lse_HS
@@ -63,17 +69,31 @@ def forward_calls(
 def backward_calls(saved: tuple[Tensor, ...], plan: AttentionPlan, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value; `saved`: output's gradient, query, key, value, merged output, merged lse."""
     query, key, value = (torch.empty_like(tensor) for tensor in saved[1:4])
-    # Every slot is on one heavy path, so causal calls write what rectangles then add to.
+    # Every slot is on one heavy path or in one block, so those write what rectangles then add to.
     for call in plan.causals:
         parts = _backward(*(_stack(tensor, call) for tensor in saved), 0.0, True, scale=scale)
         for total, part in zip((query, key, value), parts, strict=True):
             _put(total, part, call)
+    for block in plan.blocks:
+        here = slice(block.start, block.end)
+        mask = _block_mask(block, plan, query)
+        parts = _backward(*(tensor[None, :, here] for tensor in saved), 0.0, False, attn_mask=mask, scale=scale)
+        for total, part in zip((query, key, value), parts, strict=True):
+            total[:, here] = part[0]
     for call in plan.rectangles:
         parts = _backward(*_rectangle_parts(call, saved), 0.0, False, scale=scale)
         query[:, call.query_start : call.query_end] += parts[0][0]
         key[:, call.key_start : call.key_end] += parts[1][0]
         value[:, call.key_start : call.key_end] += parts[2][0]
     return query, key, value
+
+
+def _block_mask(block: Block, plan: AttentionPlan, like: Tensor) -> Tensor:
+    """Added to the scores: 0 where a query sees a key, else -inf. [1, 1, L, L]."""
+    slots_L = torch.arange(block.start, block.end)
+    ends_L = torch.from_numpy(plan.ends_S[block.start : block.end])
+    hidden_LL = (slots_L[None] > slots_L[:, None]) | (slots_L[:, None] >= ends_L[None])
+    return torch.zeros(hidden_LL.shape, dtype=like.dtype).masked_fill_(hidden_LL, float("-inf"))[None, None]
 
 
 def _stack(tensor: Tensor, call: Causal) -> Tensor:

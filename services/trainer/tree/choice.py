@@ -93,4 +93,4 @@ def work_of(forest: Forest, trained: Sequence[Ints], cost: ModelCost) -> Work:
     rows = len(np.unique(np.concatenate(predictors)))
     linear = len(forest.token_ids_S) * cost.layers_per_token + rows * cost.head_per_token
     operations = LINEAR_PASSES * linear + ATTENTION_PASSES * plan.scores * cost.attention_per_pair
-    return Work(operations, len(plan.causals) + len(plan.rectangles))
+    return Work(operations, plan.calls)

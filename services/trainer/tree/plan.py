@@ -1,18 +1,26 @@
 """From a forest to attention calls: which slots attend to which, as few dense calls as possible.
 
 A heavy path is contiguous, so it takes one causal call. Whatever hangs beside it at one branch point is contiguous too
-and sees the path down to that point, so it takes one rectangle. The two kinds cover every ancestor exactly once.
+and sees the path down to that point, so it takes one rectangle. A small thicket, whose calls would cost more than
+their work, takes one masked block instead. The three kinds cover every ancestor exactly once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from services.trainer.tree.forest import NO_SLOT, Forest, Ints
+from services.trainer.tree.forest import NO_SLOT, Forest, Ints, Segment
 
 BATCHED_BELOW = 512
 """Causal calls up to this length, in tokens, are stacked with others of the same length: above it nothing is gained."""
+
+BLOCK_SLOTS = 256
+"""A masked block has at most this many slots: its pairs grow with the square."""
+
+PAIRS_A_CALL = 2048
+"""What a call costs whatever its size, in query-key pairs; measured at 128 wide, less where models are wider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +29,8 @@ class Causal:
 
     starts: tuple[int, ...]
     length: int
-
-    @property
-    def stride(self) -> int | None:
-        """The distance from one start to the next where it is always the same; None where it isn't."""
-        steps = {after - before for before, after in pairwise(self.starts)} or {self.length}
-        return steps.pop() if len(steps) == 1 else None
+    stride: int | None
+    """The distance from one start to the next where it is always the same; None where it isn't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,17 @@ class Rectangle:
     key_end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Slots [start, end): whole subtrees of one branch point, who see each other by `AttentionPlan.ends_S`."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionPlan:
-    """Every causal call and every rectangle of a forest with `slots` slots.
+    """Every call of a forest with `slots` slots.
 
     ends_S: one past the last slot below each slot, so that query q sees key k where k <= q < ends_S[k].
     """
@@ -49,48 +61,121 @@ class AttentionPlan:
     slots: int
     causals: tuple[Causal, ...]
     rectangles: tuple[Rectangle, ...]
+    blocks: tuple[Block, ...]
     ends_S: Ints
 
     @property
     def scores(self) -> int:
-        """Query-key pairs computed, with causal calls at half their square."""
-        triangle = sum(len(call.starts) * call.length * (call.length + 1) // 2 for call in self.causals)
-        return triangle + sum((r.query_end - r.query_start) * (r.key_end - r.key_start) for r in self.rectangles)
+        """Query-key pairs that see each other: what theory counts."""
+        return int((self.ends_S - np.arange(self.slots)).sum())
+
+    @property
+    def calls(self) -> int:
+        """Calls of one layer and direction."""
+        return len(self.causals) + len(self.rectangles) + len(self.blocks)
 
 
-def plan_attention(forest: Forest) -> AttentionPlan:
-    """The calls for ancestors-only attention over the forest."""
-    chain_starts = _chain_starts(forest)
-    lengths: dict[int, int] = {}
-    for segment, start in zip(forest.segments, chain_starts, strict=True):
-        lengths[start] = segment.end - start
-    rectangles: list[Rectangle] = []
-    for segment, start in zip(forest.segments, chain_starts, strict=True):
-        if segment.heavy == NO_SLOT:
-            continue
-        beside = forest.segments[segment.heavy].subtree_end
-        if beside < segment.subtree_end:
-            rectangles.append(Rectangle(beside, segment.subtree_end, start, segment.end))
+def plan_attention(forest: Forest, pairs_a_call: int = PAIRS_A_CALL) -> AttentionPlan:
+    """The calls for ancestors-only attention over the forest; no blocks where a call costs nothing."""
     ends = np.array([segment.subtree_end for segment in forest.segments], np.int64)
     ends_S = np.repeat(ends, [segment.end - segment.start for segment in forest.segments])
-    return AttentionPlan(len(forest.token_ids_S), _causals(lengths), tuple(rectangles), ends_S)
+    planner = _Planner(forest.segments, ends_S, pairs_a_call)
+    planner.walk()
+    return AttentionPlan(len(ends_S), stacked(planner.paths), tuple(planner.rectangles), tuple(planner.blocks), ends_S)
 
 
-def _chain_starts(forest: Forest) -> list[int]:
-    """For every segment the first slot of the heavy path that it belongs to."""
-    starts: list[int] = []
-    for rank, segment in enumerate(forest.segments):
-        above = forest.segments[segment.parent] if segment.parent != NO_SLOT else None
-        starts.append(starts[segment.parent] if above is not None and above.heavy == rank else segment.start)
-    return starts
+class _Planner:
+    """Goes down every heavy path once, and leaves what hangs beside it for later."""
+
+    def __init__(self, segments: Sequence[Segment], ends_S: Ints, pairs_a_call: int) -> None:
+        self._pairs_a_call = pairs_a_call
+        self._segments = segments
+        self._pairs = _running(ends_S - np.arange(len(ends_S)))
+        self._starts = np.array([segment.start for segment in segments], np.int64)
+        beside = [s.heavy != NO_SLOT and segments[s.heavy].subtree_end < s.subtree_end for s in segments]
+        heavy = np.zeros(len(segments), np.int64)
+        heavy[[segment.heavy for segment in segments if segment.heavy != NO_SLOT]] = 1
+        self._rectangles_before = _running(np.array(beside, np.int64))
+        self._paths_before = _running(1 - heavy)
+        self._later: list[int] = []
+        self.paths: list[tuple[int, int]] = []
+        self.rectangles: list[Rectangle] = []
+        self.blocks: list[Block] = []
+
+    def walk(self) -> None:
+        """All calls."""
+        if self._segments:
+            self._siblings(0, self._segments[-1].end)
+        while self._later:
+            self._path(self._later.pop())
+
+    def _path(self, rank: int) -> None:
+        segment, start = self._segments[rank], self._segments[rank].start
+        while segment.heavy != NO_SLOT:
+            if self._gains(segment.end, segment.subtree_end):
+                self.rectangles.append(Rectangle(segment.end, segment.subtree_end, start, segment.end))
+                self.blocks.append(Block(segment.end, segment.subtree_end))
+                break
+            heavy = self._segments[segment.heavy]
+            if heavy.subtree_end < segment.subtree_end:
+                self.rectangles.append(Rectangle(heavy.subtree_end, segment.subtree_end, start, segment.end))
+                self._siblings(heavy.subtree_end, segment.subtree_end)
+            segment = heavy
+        self.paths.append((start, segment.end - start))
+
+    def _siblings(self, start: int, end: int) -> None:
+        """Subtrees beside one another in slots [start, end): each a block, part of one, or left for later."""
+        open_until = -1
+        while start < end:
+            rank = self._rank(start)
+            after = self._segments[rank].subtree_end
+            if not self._gains(start, after):
+                self._later.append(rank)
+            elif open_until == start and self._joins(self.blocks[-1], after):
+                self.blocks[-1] = Block(self.blocks[-1].start, after)
+                open_until = after
+            else:
+                self.blocks.append(Block(start, after))
+                open_until = after
+            start = after
+
+    def _gains(self, start: int, end: int) -> bool:
+        """Whether one masked block beats the calls of the subtrees in slots [start, end)."""
+        slots = end - start
+        if slots > BLOCK_SLOTS:
+            return False
+        first, last = self._rank(start), self._rank(end)
+        # Paths of one length share a call, so a path is counted as half of one.
+        calls = int(self._rectangles_before[last] - self._rectangles_before[first])
+        calls_saved = calls + (int(self._paths_before[last] - self._paths_before[first]) - 1) / 2 - 0.5
+        wasted = slots * slots - int(self._pairs[end] - self._pairs[start])
+        return calls_saved * self._pairs_a_call > wasted
+
+    def _joins(self, block: Block, end: int) -> bool:
+        before, more = block.end - block.start, end - block.end
+        return before + more <= BLOCK_SLOTS and 2 * before * more < self._pairs_a_call
+
+    def _rank(self, slot: int) -> int:
+        return int(np.searchsorted(self._starts, slot))
 
 
-def _causals(lengths: dict[int, int]) -> tuple[Causal, ...]:
-    stacked: dict[int, list[int]] = {}
+def _running(values: Ints) -> Ints:
+    """Sums of the first n values, for every n."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
+
+
+def stacked(paths: Sequence[tuple[int, int]]) -> tuple[Causal, ...]:
+    """Causal calls for paths of (first slot, length): short ones of one length in one call."""
     alone: list[Causal] = []
-    for start, length in lengths.items():
+    by_length: dict[int, list[int]] = {}
+    for start, length in sorted(paths):
         if length <= BATCHED_BELOW:
-            stacked.setdefault(length, []).append(start)
+            by_length.setdefault(length, []).append(start)
         else:
-            alone.append(Causal((start,), length))
-    return (*alone, *(Causal(tuple(starts), length) for length, starts in stacked.items()))
+            alone.append(Causal((start,), length, length))
+    return (*alone, *(Causal(tuple(starts), length, _stride(starts, length)) for length, starts in by_length.items()))
+
+
+def _stride(starts: Sequence[int], length: int) -> int | None:
+    steps = {after - before for before, after in pairwise(starts)} or {length}
+    return steps.pop() if len(steps) == 1 else None

@@ -79,7 +79,7 @@ def test_steps_are_the_forest_of_the_samples_without_their_roots(seed: int) -> N
     forest = build_forest(random_samples(seed))
     steps, slots = steps_of(forest)
     assert (forest.parents_S[slots] >= 0).all() and len(slots) == (forest.parents_S >= 0).sum()
-    plan = plan_attention(steps)
+    plan = plan_attention(steps, pairs_a_call=0)
     seen = np.zeros((len(slots), len(slots)), int)
     for call in plan.causals:
         assert call.length > 0

@@ -11,7 +11,7 @@ from tree_cases import random_samples, relative_error
 from services.trainer.tree.attention import tree_attention
 from services.trainer.tree.flex import BLOCK, ancestors_only, block_kinds, block_mask, flex_tree_attention
 from services.trainer.tree.forest import NO_SLOT, Forest, build_forest
-from services.trainer.tree.plan import Causal, plan_attention
+from services.trainer.tree.plan import BLOCK_SLOTS, PAIRS_A_CALL, Causal, plan_attention, stacked
 
 SCALE = 0.3
 
@@ -49,11 +49,12 @@ def forest_of(seed: int, longest: int = 24) -> Forest:
     return build_forest(first + random_samples(rng, int(rng.integers(1, 12)), longest))
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_calls_equal_dense_attention(seed: int) -> None:
-    forest = forest_of(seed)
+@pytest.mark.parametrize("pairs_a_call", [0, 100, PAIRS_A_CALL])
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_equal_dense_attention(seed: int, pairs_a_call: int) -> None:
+    forest = forest_of(seed, longest=24 + 10 * seed)
     given = inputs(len(forest.token_ids_S), seed, torch.float64)
-    got = tree_attention(*given, plan_attention(forest), SCALE)
+    got = tree_attention(*given, plan_attention(forest, pairs_a_call), SCALE)
     wanted = dense(*given, ancestors(forest))
     out = torch.randn_like(got)
     results = (got, *torch.autograd.grad(got, given, out))
@@ -63,11 +64,22 @@ def test_calls_equal_dense_attention(seed: int) -> None:
 def test_equal_suffixes_at_even_distances_are_stacked_without_copying() -> None:
     prefix = np.arange(10)
     forest = build_forest([np.concatenate([prefix, 20 + np.arange(3) + 3 * branch]) for branch in range(4)])
-    causals = plan_attention(forest).causals
+    causals = plan_attention(forest, pairs_a_call=0).causals
     # The heavy path takes the first suffix; the other three of 3 slots stand at 13, 16 and 19.
-    assert set(causals) == {Causal((0,), 13), Causal((13, 16, 19), 3)}
-    assert [call.stride for call in causals if len(call.starts) == 3] == [3]
-    assert Causal((0, 5, 9), 3).stride is None
+    assert set(causals) == {Causal((0,), 13, 13), Causal((13, 16, 19), 3, 3)}
+    assert stacked([(0, 3), (5, 3), (9, 3)]) == (Causal((0, 5, 9), 3, None),)
+
+
+def test_a_thicket_takes_one_block_and_long_branches_none() -> None:
+    rng = np.random.default_rng(0)
+    prefix = rng.integers(0, 9, 500)
+    thicket = [np.concatenate([prefix, rng.integers(0, 3, 12)]) for _ in range(12)]
+    plan = plan_attention(build_forest(thicket))
+    assert len(plan.blocks) == 1
+    assert 12 < plan.blocks[0].end - plan.blocks[0].start <= BLOCK_SLOTS
+    assert plan.calls == 3
+    long = [np.concatenate([prefix, rng.integers(0, 999, 300)]) for _ in range(4)]
+    assert plan_attention(build_forest(long)).blocks == ()
 
 
 @pytest.mark.parametrize("seed", range(10))

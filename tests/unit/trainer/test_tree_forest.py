@@ -7,7 +7,7 @@ import torch
 
 from services.trainer.tree.attention import tree_attention
 from services.trainer.tree.forest import Forest, build_forest
-from services.trainer.tree.plan import Causal, Rectangle, plan_attention
+from services.trainer.tree.plan import PAIRS_A_CALL, Causal, Rectangle, plan_attention
 
 
 def random_samples(rng: np.random.Generator) -> list[npt.NDArray[np.int64]]:
@@ -36,8 +36,8 @@ def test_hand_worked_forest() -> None:
     assert forest.depths_S.tolist() == [0, 1, 2, 3, 2, 0]
     assert forest.parents_S.tolist() == [-1, 0, 1, 2, 1, -1]
     assert [forest.sample_slots(i).tolist() for i in range(5)] == [[0, 1, 4], [0, 1, 2, 3], [0, 1], [5], [0, 1, 4]]
-    plan = plan_attention(forest)
-    assert set(plan.causals) == {Causal((0,), 4), Causal((4, 5), 1)}
+    plan = plan_attention(forest, pairs_a_call=0)
+    assert set(plan.causals) == {Causal((0,), 4, 4), Causal((4, 5), 1, 1)}
     assert plan.rectangles == (Rectangle(4, 5, 0, 2),)
     assert plan.scores == 10 + 2 + 2
 
@@ -52,7 +52,8 @@ def test_random_forest_is_exact(seed: int) -> None:
         assert forest.parents_S[slots].tolist() == [-1, *slots.tolist()][: len(slots)]
     prefixes = {tuple(sample[:length]) for sample in samples for length in range(1, len(sample) + 1)}
     assert len(forest.token_ids_S) == len(prefixes)
-    plan, mask = plan_attention(forest), ancestors(forest)
+    mask = ancestors(forest)
+    plan = plan_attention(forest, pairs_a_call=seed % 2 * PAIRS_A_CALL)
     assert plan.scores == int(mask.sum())
     if not prefixes:
         return
