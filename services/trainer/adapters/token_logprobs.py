@@ -6,6 +6,8 @@ It refuses to know of rows or losses.
 import torch
 from torch import Tensor
 
+from services.trainer.tree.head import outside_nucleus
+
 
 def transformed_logprobs(logits_NV: Tensor, token_ids_N: Tensor, temperatures_N: Tensor, top_ps_N: Tensor) -> Tensor:
     """log p of each token after dividing by its temperature and cutting to its nucleus; `_N`, with gradient."""
@@ -13,12 +15,3 @@ def transformed_logprobs(logits_NV: Tensor, token_ids_N: Tensor, temperatures_N:
     if bool((top_ps_N < 1).any()):
         scaled_NV = scaled_NV.masked_fill(outside_nucleus(scaled_NV.detach(), token_ids_N, top_ps_N), float("-inf"))
     return torch.log_softmax(scaled_NV, dim=-1).gather(-1, token_ids_N.unsqueeze(-1)).squeeze(-1)
-
-
-def outside_nucleus(scaled_NV: Tensor, token_ids_N: Tensor, top_ps_N: Tensor) -> Tensor:
-    """Mask of the tokens that nucleus sampling would never take; the token that was taken is never among them."""
-    probabilities_NV, order_NV = torch.softmax(scaled_NV, dim=-1).sort(dim=-1, descending=True)
-    before_NV = probabilities_NV.cumsum(dim=-1) - probabilities_NV
-    cut_sorted_NV = before_NV >= top_ps_N.to(scaled_NV.dtype).unsqueeze(-1)
-    cut_NV = torch.zeros_like(cut_sorted_NV).scatter(-1, order_NV, cut_sorted_NV)
-    return cut_NV.scatter(-1, token_ids_N.unsqueeze(-1), False)

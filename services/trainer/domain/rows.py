@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from services.contract.trajectory import Node, branches, sampled_nodes, training_branches
+from services.contract.trajectory import Node, sampled_nodes, training_branches
 from services.trainer.domain.episodes import EpisodePlan, is_trained
 from services.trainer.domain.refusal import StepRefused
 
@@ -69,19 +69,6 @@ class BatchRows:
     masked_tokens: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class MergeCount:
-    """Tokens laid out branch by branch, and distinct tokens of the trees: what merging prefixes would save."""
-
-    branch_tokens: int
-    tree_tokens: int
-
-    @property
-    def factor(self) -> float:
-        """Branch tokens per tree token, >= 1."""
-        return self.branch_tokens / self.tree_tokens if self.tree_tokens else 1.0
-
-
 def batch_rows(plans: Sequence[EpisodePlan], rules: RowRules) -> BatchRows:
     """Rows of a whole optimiser step, all ranks' together, with their weights. Raises StepRefused."""
     rows: list[Row] = []
@@ -137,17 +124,6 @@ def rows_of(plan: EpisodePlan) -> list[Row]:
         taken.update(trained)
         rows.append(_row(plan, [nodes[i] for i in branch], set(trained), advantages))
     return rows
-
-
-def merge_count(plans: Sequence[EpisodePlan]) -> MergeCount:
-    """Over all trained episodes of a batch."""
-    laid_out = distinct = 0
-    for plan in plans:
-        if plan.trained:
-            sizes = {node.node_id: len(node.token_ids) for node in plan.episode.trajectory.nodes}
-            laid_out += sum(sizes[i] for branch in branches(plan.episode.trajectory) for i in branch)
-            distinct += sum(sizes.values())
-    return MergeCount(laid_out, distinct)
 
 
 def _row(plan: EpisodePlan, nodes: Sequence[Node], trained: set[int], advantages: dict[int, float]) -> Row:

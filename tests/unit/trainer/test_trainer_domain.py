@@ -16,7 +16,7 @@ from services.trainer.domain.losses import Cispo, TokenBatch
 from services.trainer.domain.metrics import reward_metrics, staleness_metrics
 from services.trainer.domain.packing import halves, micro_batches
 from services.trainer.domain.refusal import StepRefused
-from services.trainer.domain.rows import merge_count, rows_of
+from services.trainer.domain.rows import rows_of
 from services.trainer.domain.training_yield import StepPoint, measure
 
 PERFORMANCE_ONLY = RewardWeights(0.0, 0.0, 1.0)
@@ -79,13 +79,6 @@ def test_rows_train_each_sampled_token_once_and_context_never():
     assert first.policy_steps_T.tolist() == [-1, -1, 4, 5, -1, 4, 5, 5]
     assert set(first.advantages_T[first.trained_T]) == {1.0}
     assert plans[0].trained_tokens == first.trained_tokens + second.trained_tokens == 6
-
-
-def test_merging_counts_branches_against_the_tree():
-    plans = plan_batch([[episode("a", 1.0, FORK), episode("b", 0.0, CHAIN)]], PERFORMANCE_ONLY, turn_aligned=False)
-    merged = merge_count(plans)
-    assert (merged.branch_tokens, merged.tree_tokens) == (8 + 6 + 8, 10 + 8)
-    assert merged.factor == pytest.approx(22 / 18)
 
 
 def test_a_lost_attempt_is_neither_trained_nor_counted():
