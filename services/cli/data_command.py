@@ -51,10 +51,10 @@ def export_data(instance: str | None, run: str, out: Path, kind: str) -> None:
     Console(highlight=False).print(f"forgerl: {run} is at {out}: {counts}", soft_wrap=True)
 
 
-def import_data(instance: str | None, run: str, file: Path) -> None:
+def import_data(instance: str | None, run: str, file: Path, *, whole_only: bool) -> None:
     """Submits every episode of the file; those that are there already are counted."""
     with Client(instance) as client:
-        lines = read_file(file, client.run(run).spec)
+        lines = read_file(file, client.run(run).spec, whole_only=whole_only)
         wanted = asyncio.run(submissions(PoolPlaces.of(instance), run, lines))
         created = 0
         for first in range(0, len(wanted), _EVERY):

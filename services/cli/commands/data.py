@@ -48,9 +48,12 @@ def export(
 def import_(
     run: RunArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSONL, a recorded episode a line.")],
+    whole_groups: Annotated[
+        bool, typer.Option("--whole-groups", help="Leave groups out that lack members, instead of refusing the file.")
+    ] = False,
     instance: InstanceOption = None,
 ) -> None:
     """Take episodes that were run elsewhere into a run: verified, scheduled and trained like any other."""
     from services.cli.data_command import import_data
 
-    import_data(instance, run, file)
+    import_data(instance, run, file, whole_only=whole_groups)

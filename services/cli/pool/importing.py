@@ -21,8 +21,8 @@ from services.contract.trajectory import MEDIA_TYPE, encode
 from services.kernel.blobs import Blobs
 
 
-def read_file(file: Path, spec: run_pb2.RunSpec) -> list[tuple[str, RecordedLine]]:
-    """(digest, episode) of each line. Raises UsageError that names file, line and field."""
+def read_file(file: Path, spec: run_pb2.RunSpec, *, whole_only: bool = False) -> list[tuple[str, RecordedLine]]:
+    """(digest, episode) of each line; `whole_only` leaves groups out that lack members. Raises UsageError."""
     try:
         texts = [(number, text) for number, text in enumerate(file.read_text().splitlines(), 1) if text.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -35,17 +35,21 @@ def read_file(file: Path, spec: run_pb2.RunSpec) -> list[tuple[str, RecordedLine
         if line.domain not in domains:
             raise UsageError(f"{where}: domain: given {line.domain!r}; allowed {', '.join(domains)}")
         found.append((hashlib.sha256(text.encode()).hexdigest()[:16], line))
-    _check_groups(file, [line for _, line in found], spec.scheduling.group_size)
-    return found
+    return _whole_groups(file, found, spec.scheduling.group_size, whole_only)
 
 
-def _check_groups(file: Path, lines: Sequence[RecordedLine], group_size: int) -> None:
-    if not lines:
-        raise UsageError(f"{file}: given no episode; allowed one or more")
-    for group, count in Counter((line.domain, line.group) for line in lines).items():
-        if count != group_size:
-            allowed = f"allowed {group_size} (scheduling.group_size)"
-            raise UsageError(f"{file}: group {group[1]!r} of {group[0]}: given {count} episodes; {allowed}")
+def _whole_groups(
+    file: Path, found: Sequence[tuple[str, RecordedLine]], group_size: int, whole_only: bool
+) -> list[tuple[str, RecordedLine]]:
+    counts = Counter((line.domain, line.group) for _, line in found)
+    for (domain, group), count in counts.items():
+        if count != group_size and not whole_only:
+            allowed = f"allowed {group_size} (scheduling.group_size); --whole-groups leaves others out"
+            raise UsageError(f"{file}: group {group!r} of {domain}: given {count} episodes; {allowed}")
+    kept = [(digest, line) for digest, line in found if counts[line.domain, line.group] == group_size]
+    if not kept:
+        raise UsageError(f"{file}: given no episode in a whole group; allowed one or more of {group_size}")
+    return kept
 
 
 async def submissions(

@@ -76,13 +76,17 @@ def test_a_wrong_line_is_refused_by_name(line, said):
 def test_groups_are_whole_and_domains_known(tmp_path: Path):
     file = tmp_path / "f.jsonl"
     file.write_text(json.dumps(LINE) + "\n")
-    with pytest.raises(UsageError, match=r"group 'g1' of tool: given 1 episodes; allowed 2 \(scheduling.group_size\)"):
+    with pytest.raises(
+        UsageError, match=r"group 'g1' of tool: given 1 episodes; allowed 2 \(scheduling.group_size\); --whole"
+    ):
         read_file(file, SPEC)
+    file.write_text("\n".join([json.dumps(LINE), *[changed("group", "g2")] * 2]))
+    assert [line.group for _, line in read_file(file, SPEC, whole_only=True)] == ["g2", "g2"]
     file.write_text(changed("domain", "qa") + "\n")
     with pytest.raises(UsageError, match=r"f\.jsonl:1: domain: given 'qa'; allowed tool"):
         read_file(file, SPEC)
     file.write_text("\n")
-    with pytest.raises(UsageError, match="given no episode"):
+    with pytest.raises(UsageError, match="given no episode in a whole group; allowed one or more of 2"):
         read_file(file, SPEC)
     with pytest.raises(UsageError, match="No such file"):
         read_file(tmp_path / "none.jsonl", SPEC)
