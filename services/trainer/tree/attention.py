@@ -9,6 +9,7 @@ D = rowsum(dO * O)). It refuses dropout. On a GPU it hands over to flex.py.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ from services.trainer.tree.plan import AttentionPlan, Block, Causal, Rectangle
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+MASKS_KEPT = 64
+"""Of blocks, for the next layer: a quarter of a MiB each in float32 at most."""
 
 
 def tree_attention(query_HSD: Tensor, key_HSD: Tensor, value_HSD: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
@@ -57,7 +61,7 @@ def forward_calls(
         _causal_forward(call, (query, key, value), (output, lse_HS), scale)
     for block in plan.blocks:
         here = slice(block.start, block.end)
-        mask = _block_mask(block, plan, query)
+        mask = _block_mask(block, plan, query.dtype)
         inputs = (tensor[None, :, here] for tensor in (query, key, value))
         parts = _forward(*inputs, 0.0, False, attn_mask=mask, scale=scale)
         output[:, here], lse_HS[:, here] = parts[0][0], parts[1][0]
@@ -76,7 +80,7 @@ def backward_calls(saved: tuple[Tensor, ...], plan: AttentionPlan, scale: float)
             _put(total, part, call)
     for block in plan.blocks:
         here = slice(block.start, block.end)
-        mask = _block_mask(block, plan, query)
+        mask = _block_mask(block, plan, query.dtype)
         parts = _backward(*(tensor[None, :, here] for tensor in saved), 0.0, False, attn_mask=mask, scale=scale)
         for total, part in zip((query, key, value), parts, strict=True):
             total[:, here] = part[0]
@@ -88,12 +92,13 @@ def backward_calls(saved: tuple[Tensor, ...], plan: AttentionPlan, scale: float)
     return query, key, value
 
 
-def _block_mask(block: Block, plan: AttentionPlan, like: Tensor) -> Tensor:
+@lru_cache(maxsize=MASKS_KEPT)
+def _block_mask(block: Block, plan: AttentionPlan, dtype: torch.dtype) -> Tensor:
     """Added to the scores: 0 where a query sees a key, else -inf. [1, 1, L, L]."""
     slots_L = torch.arange(block.start, block.end)
     ends_L = torch.from_numpy(plan.ends_S[block.start : block.end])
     hidden_LL = (slots_L[None] > slots_L[:, None]) | (slots_L[:, None] >= ends_L[None])
-    return torch.zeros(hidden_LL.shape, dtype=like.dtype).masked_fill_(hidden_LL, float("-inf"))[None, None]
+    return torch.zeros(hidden_LL.shape, dtype=dtype).masked_fill_(hidden_LL, float("-inf"))[None, None]
 
 
 def _stack(tensor: Tensor, call: Causal) -> Tensor:
