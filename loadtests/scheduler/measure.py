@@ -181,6 +181,8 @@ def _w1(items: Items, numbers: np.ndarray, batch_items: int) -> float:
     durations_s = np.array(items.durations_us) / 1e6
     points = max(1, math.ceil(REFERENCE_POINTS / batch_items)) * batch_items
     levels = (np.arange(points) + 0.5) / points
-    reference_s = np.quantile(durations_s, levels).reshape(1, batch_items, -1)
+    # By a sort of all: quantiles asked for by the thousand cost more than the run.
+    places = levels * (len(durations_s) - 1)
+    reference_s = np.interp(places, np.arange(len(durations_s)), np.sort(durations_s)).reshape(1, batch_items, -1)
     batches_s = np.sort(durations_s[numbers].reshape(-1, batch_items), axis=1)[:, :, None]
     return float(np.abs(batches_s - reference_s).mean()) / items.mean_s
