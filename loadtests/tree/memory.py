@@ -78,7 +78,7 @@ def narrow_model() -> Any:
         hidden_size=WIDTH,
         intermediate_size=FEED_FORWARD,
         num_hidden_layers=LAYERS,
-        num_attention_heads=2,
+        num_attention_heads=1,
         num_key_value_heads=1,
         head_dim=HEAD_WIDTH,
         tie_word_embeddings=False,
@@ -158,15 +158,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m loadtests.tree.memory", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object, last")
     parser.add_argument("--quick", action="store_true", help="trees of an eighth of the size")
+    parser.add_argument("--only", choices=("path", "tree", "time"), help="one of the three questions")
     given = parser.parse_args()
     torch.set_num_threads(1)
     model, part = narrow_model(), 8 if given.quick else 1
     rows: list[PathRow | TreeRow | TimeRow] = []
-    for recompute in (False, True):
-        rows += path_rows(model, recompute)
-    for recompute in (False, True):
-        rows.append(tree_row(model, 200_000 // part, 32_768 // part, recompute))
-    rows.append(time_row(model, 50_000 // part, 8_192 // part))
+    if given.only in (None, "path"):
+        rows += [row for recompute in (False, True) for row in path_rows(model, recompute)]
+    if given.only in (None, "tree"):
+        rows += [tree_row(model, 200_000 // part, 32_768 // part, recompute) for recompute in (False, True)]
+    if given.only in (None, "time"):
+        rows.append(time_row(model, 50_000 // part, 8_192 // part))
     for row in rows:
         print(row)
     if given.json:
