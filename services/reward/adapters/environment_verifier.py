@@ -25,6 +25,7 @@ class EnvironmentVerifier:
         self._environments = environments
         self._deadline_s = deadline_s
         self._places = asyncio.Semaphore(at_once)
+        self._known: dict[str, Environment] = {}
 
     async def verify(self, task: task_pb2.Task, answer: str, transcript: Sequence[Message]) -> tuple[float, str]:
         """See Verifier.verify."""
@@ -44,11 +45,16 @@ class EnvironmentVerifier:
             raise GraderError(f"tools of {task.environment}: {type(error).__name__}: {error}") from error
 
     async def _environment(self, task: task_pb2.Task) -> Environment:
+        known = self._known.get(task.environment)
+        if known is not None:
+            return known
         try:
             # In a thread: an environment's first use may import for seconds.
-            return await asyncio.to_thread(self._environments.__getitem__, task.environment)
+            found = await asyncio.to_thread(self._environments.__getitem__, task.environment)
         except (KeyError, UnknownEnvironment) as error:
             raise GraderError(f"environment {task.environment!r} is not known here") from error
+        self._known[task.environment] = found
+        return found
 
     async def _within_deadline(self, work: Callable[[], Verdict]) -> Verdict:
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from services.contract.trajectory import NO_PARENT, Node, Trajectory
+from services.reward.domain.scripts import scripts_of
 
 Message = Mapping[str, object]
 
@@ -23,13 +24,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One sampled message. `results`: tool results that answered it; `before`: all text that came before it."""
+    """One sampled message. `results`: tool results that answered it; `scripts_before`: writing systems used before."""
 
     turn: int
     text: str
     calls: tuple[ToolCall, ...]
     results: tuple[str, ...]
-    before: str
+    scripts_before: frozenset[str]
     token_ids: tuple[int, ...]
     finish_reason: str
     tool_names: frozenset[str]
@@ -38,25 +39,28 @@ class Turn:
 def turns_of(trajectory: Trajectory, tool_names: frozenset[str]) -> list[Turn]:
     """Every turn but those of lost attempts, in the order of sampling."""
     nodes = {node.node_id: node for node in trajectory.nodes}
-    results = _results(trajectory, nodes)
+    messages = {node.node_id: parse(node) for node in trajectory.nodes}
+    texts = {node_id: text_of(message) for node_id, message in messages.items()}
+    results = _results(trajectory, nodes, texts)
+    # Parents come first, so one pass is enough: a turn's context is never put together.
+    scripts: dict[int, frozenset[str]] = {NO_PARENT: frozenset()}
     turns: list[Turn] = []
     for node in trajectory.nodes:
-        if not node.trainable:
-            continue
-        message = parse(node)
-        before = "\n".join(text_of(parse(ancestor)) for ancestor in _path(nodes, node)[:-1])
-        turns.append(
-            Turn(
-                turn=node.turn,
-                text=text_of(message),
-                calls=calls_of(message),
-                results=tuple(results.get(node.node_id, ())),
-                before=before,
-                token_ids=node.token_ids,
-                finish_reason=node.finish_reason,
-                tool_names=tool_names,
+        before = scripts[node.parent_id]
+        scripts[node.node_id] = before | scripts_of(texts[node.node_id])
+        if node.trainable:
+            turns.append(
+                Turn(
+                    turn=node.turn,
+                    text=texts[node.node_id],
+                    calls=calls_of(messages[node.node_id]),
+                    results=tuple(results.get(node.node_id, ())),
+                    scripts_before=before,
+                    token_ids=node.token_ids,
+                    finish_reason=node.finish_reason,
+                    tool_names=tool_names,
+                )
             )
-        )
     return turns
 
 
@@ -103,7 +107,7 @@ def _text(content: object) -> str:
     return ""
 
 
-def _results(trajectory: Trajectory, nodes: dict[int, Node]) -> dict[int, list[str]]:
+def _results(trajectory: Trajectory, nodes: dict[int, Node], texts: dict[int, str]) -> dict[int, list[str]]:
     """Texts of tool messages by the turn that they answer: the nearest sampled ancestor."""
     found: dict[int, list[str]] = {}
     for node in trajectory.nodes:
@@ -113,7 +117,7 @@ def _results(trajectory: Trajectory, nodes: dict[int, Node]) -> dict[int, list[s
         while asker is not None and not asker.sampled:
             asker = nodes.get(asker.parent_id)
         if asker is not None:
-            found.setdefault(asker.node_id, []).append(text_of(parse(node)))
+            found.setdefault(asker.node_id, []).append(texts[node.node_id])
     return found
 
 

@@ -9,10 +9,11 @@ from services.contract.outcomes import FailureClass
 from services.contract.trajectory import Node, Span, Trajectory
 from services.reward.domain.rules import failing_tool_call, form, language_mixing, repetition, rules
 from services.reward.domain.scoring import score_of
+from services.reward.domain.scripts import scripts_of
 from services.reward.domain.turns import ToolCall, Turn, conversation, turns_of
 
 TOOLS = frozenset({"python"})
-PLAIN = Turn(0, "The answer is 4.", (), (), "What is 2 + 2?", tuple(range(6)), "stop", TOOLS)
+PLAIN = Turn(0, "The answer is 4.", (), (), scripts_of("What is 2 + 2?"), tuple(range(6)), "stop", TOOLS)
 
 
 def call(name: str = "python", arguments: str = '{"code": "2+2"}') -> ToolCall:
@@ -73,11 +74,11 @@ def test_repetition():
     ],
 )
 def test_language_mixing(text: str, before: str, value: float):
-    assert language_mixing.penalty(replace(PLAIN, text=text, before=before)) == pytest.approx(value)
+    assert language_mixing.penalty(replace(PLAIN, text=text, scripts_before=scripts_of(before))) == pytest.approx(value)
 
 
 def test_every_rule_stays_within_its_range():
-    worst = Turn(0, "<tool_call>фы", (call("x"),), ("error",), "a", (1,) * 99, "length", TOOLS)
+    worst = Turn(0, "<tool_call>фы", (call("x"),), ("error",), scripts_of("a"), (1,) * 99, "length", TOOLS)
     values = [rule(worst) for _, rule in rules()]
     assert all(-1.0 <= value < 0.0 for value in values)
 
@@ -124,7 +125,8 @@ def test_turns_hold_their_calls_and_the_results_that_answered_them():
     assert first.results == ("error: gone", "4")
     assert first.text == "add"
     assert (second.turn, second.text, second.results) == (1, "4", ())
-    assert second.before == "2+2?\nadd\nerror: gone\n4"
+    # "2+2?" and "4" have no letters, the first turn and its first result have Latin ones.
+    assert (first.scripts_before, second.scripts_before) == (frozenset(), frozenset({"LATIN"}))
 
 
 def test_conversation_ends_with_the_last_turn_that_was_not_lost():
