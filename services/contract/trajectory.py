@@ -124,7 +124,8 @@ def encode(trajectory: Trajectory) -> bytes:
 def decode(data: bytes) -> Trajectory:
     """The trajectory in the bytes. Raises MalformedTrajectory."""
     try:
-        table = ipc.open_file(pa.BufferReader(data)).read_all()
+        # A pool of threads costs more than it saves on files as small as these.
+        table = ipc.open_file(pa.BufferReader(data), options=ipc.IpcReadOptions(use_threads=False)).read_all()
     except (pa.ArrowInvalid, OSError) as error:
         raise MalformedTrajectory(f"not an Arrow file: {error}") from error
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}

@@ -93,8 +93,8 @@ def _check_nodes(trajectory: contract.Trajectory) -> None:
         where = f"recorded.trajectory: node {node.node_id}"
         if not node.token_ids:
             raise InvalidInput(f"{where}: token_ids", "none", "one or more")
-        # Not a number fails both comparisons.
-        if not (min(node.logprobs) > -math.inf and all(value <= MAX_LOGPROB for value in node.logprobs)):
+        # One that is not finite makes the sum so.
+        if not math.isfinite(sum(node.logprobs)) or max(node.logprobs) > MAX_LOGPROB:
             raise InvalidInput(f"{where}: logprobs", "one that is positive or not finite", "finite, 0 or less")
         if not node.temperature > 0:
             raise InvalidInput(f"{where}: temperature", node.temperature, "above 0, as it was sampled")
