@@ -40,7 +40,7 @@ class Imagined:
     ) -> None:
         self._config, self._durations_us, self._step_us = config, durations_us, step_us
         self._wanted = round(config.queue_items * (1.0 - discard_share)) if discard_share else 0
-        self._left = self._wanted
+        self._cohort, self._left = 0, self._wanted
         self._submitted = 0
         self._running: dict[str, None] = {}
         self.trace = Trace()
@@ -55,12 +55,11 @@ class Imagined:
             case AdmitItem(group_id):
                 self._running[group_id] = None
                 return [*self._endings(group_id, state.published, now_us), *self._submission(now_us)]
-            case TakeItem(group_id, _, batch):
-                self._left -= 1
+            case TakeItem(group_id, position, batch):
                 self._running.pop(group_id, None)
                 self.trace.taken.append(int(group_id))
                 self.trace.lags.append(batch - 1 - state.items[group_id].oldest_step)
-                return self._call_off(now_us) if self._left == 0 else []
+                return self._call_off(now_us) if self._is_enough(position // self._config.queue_items) else []
             case DropItem(group_id):
                 self._running.pop(group_id, None)
                 self.trace.dropped.append(int(group_id))
@@ -91,9 +90,15 @@ class Imagined:
             endings.append((now_us + duration_us, known))
         return endings
 
+    def _is_enough(self, cohort: int) -> bool:
+        """Whether this item of the cohort was the last to be waited for; what has finished by then is consumed."""
+        if cohort > self._cohort:
+            self._cohort, self._left = cohort, self._wanted
+        self._left -= 1
+        return self._left == 0
+
     def _call_off(self, now_us: int) -> list[Planned]:
         running, self._running = self._running, {}
-        self._left = self._wanted
         called_off = [facts.Cancelled(name) for group in running for name in names(int(group), self._config.group_size)]
         return [(now_us, tuple(called_off))]
 

@@ -9,9 +9,11 @@ import pytest
 
 from loadtests.scheduler.durations import GROUP, LIMIT_S, REGIMES, Items, draw
 from loadtests.scheduler.measure import Case, chance_kl, figures, run
-from loadtests.scheduler.platform import Trace
+from loadtests.scheduler.platform import START_US, Imagined, Trace
 from loadtests.scheduler.study import interval, points, window_name
 from loadtests.scheduler.traces import GAP_LIMIT_S, episodes_s, fit, fitted, read_sessions
+from services.scheduler.domain.state import State
+from services.scheduler.domain.what_if import what_if
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces" / "claude_code_sessions.jsonl.gz"
 
@@ -151,3 +153,15 @@ def test_an_interval_by_hand() -> None:
     """1, 2, 3: deviation 1, so 4.30 / sqrt 3."""
     assert interval([1.0, 2.0, 3.0]) == pytest.approx(4.30 / math.sqrt(3))
     assert interval([1.0]) == 0.0
+
+
+def test_the_rest_of_a_cohort_is_called_off() -> None:
+    """Cohorts of four, one of each discarded: items 0, 4, 8, … take an hour, and three a cohort are enough."""
+    durations_us = [3_600_000_000 if number % 4 == 0 else 1_000_000 + number for number in range(40)]
+    case = Case("cohort", "greedy", 4, 1, 4, "narrow", discard_share=0.25)
+    platform = Imagined(case.config(1e9), durations_us, 1, 0.25)
+    state = State()
+    last_s = max(taken.taken_at_s for taken, _ in what_if(platform, state))
+    assert platform.trace.taken[:6] == [1, 2, 3, 5, 6, 7]
+    assert platform.trace.dropped == [0, 4, 8, 12, 16, 20, 24, 28, 32, 36]
+    assert last_s - START_US / 1e6 < 20.0  # a second a cohort, and the look-ahead waits for a batch in between
