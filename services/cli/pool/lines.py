@@ -4,8 +4,9 @@
      "answer": "42", "agent_wall_s": 1.5, "nodes": [{"parent": -1, "message": {"role", "content"}, "token_ids": [1, 2]},
      {"parent": 0, "message": {…}, "token_ids": [3], "logprobs": [-0.5], "temperature": 1.0, "top_p": 1.0}]}
 
-A node with `logprobs` was sampled; `spans` ([start, end, step, digest]) say by which policy. `payload`
-is text; bytes that are none go under `payload_base64`. It refuses unknown keys and missing values, by name.
+A node with `logprobs` was sampled; an assistant's message that wasn't says `"sampled": false`. `spans` ([start, end,
+step, digest]) say by which policy. `payload` is text; bytes that are none go under `payload_base64`. It refuses unknown
+keys and missing values, by name.
 """
 
 import base64
@@ -115,6 +116,7 @@ def _node_objects(trajectory: Trajectory) -> list[dict[str, Any]]:
             "parent": places.get(node.parent_id, -1),
             "message": json.loads(node.message_json or "{}"),
             "token_ids": list(node.token_ids),
+            "sampled": node.sampled,
         }
         if node.sampled:
             one |= {"logprobs": list(node.logprobs), "temperature": node.temperature, "top_p": node.top_p}
@@ -133,7 +135,8 @@ def _node(index: int, given: Any, turns: int, where: str) -> Node:
     common = (index, int(given.get("parent", index - 1)))
     role, text = str(message.get("role", "")), json.dumps(message, ensure_ascii=False)
     if not (given.get("sampled") or "logprobs" in given):
-        if role == "assistant":
+        # An agent may put words into the model's mouth; then it has to say so.
+        if role == "assistant" and "sampled" not in given:
             raise UsageError(f"{where}.logprobs: given none; allowed one for each id of what a model sampled")
         return Node(*common, "context", NO_TURN, role, text, ids)
     if "logprobs" not in given:

@@ -50,6 +50,15 @@ def test_a_line_there_and_back():
     assert parse_line(to_line(parsed, {"episode_id": "e", "run_id": "r"}), "f:1") == parsed
 
 
+def test_an_assistants_message_that_no_model_wrote_is_context():
+    line = json.loads(json.dumps(LINE))
+    said = {"parent": 0, "message": {"role": "assistant", "content": "41"}, "token_ids": [9], "sampled": False}
+    line["nodes"].insert(1, said)
+    parsed = parse_line(json.dumps(line), "f:1")
+    assert [node.sampled for node in parsed.trajectory.nodes] == [False, False, True]
+    assert parse_line(to_line(parsed, {}), "f:1") == parsed
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
