@@ -22,8 +22,10 @@ from services.trainer.tree.forest import build_forest
 SIDE_BY_SIDE_TOKENS = 4096
 """Samples of one length are batched up to this many tokens where that is the faster baseline."""
 
-PART_FACTOR = 6
-"""A baseline is dealt into parts that cost about this many times ours."""
+PART_FACTOR = 2
+"""A baseline is dealt into parts that cost about this many times ours, or more:"""
+
+MOST_PARTS = 8
 
 FEWEST_PAIRS = 5
 
@@ -136,7 +138,7 @@ class _Measurement:
         return max(self._options.rounds, -(-FEWEST_PAIRS // parts))
 
     def _part_count(self, theory: float) -> int:
-        return max(1, round(theory / PART_FACTOR))
+        return max(1, min(MOST_PARTS, round(theory / PART_FACTOR)))
 
     def _parts(self, theory: float, baseline: Callable[[Sequence[Sample], Weights], object]) -> list[Part]:
         """Neighbours in length are dealt out two by two, so that what could lie side by side still can."""
@@ -168,12 +170,9 @@ class _Measurement:
         order = sorted(range(len(self._samples)), key=lambda index: len(self._samples[index].ids_T))
         middle = len(order) // 2
         length = len(self._samples[order[middle]].ids_T)
-        count = max(4, 2 * SIDE_BY_SIDE_TOKENS // length)
+        count = max(2, SIDE_BY_SIDE_TOKENS // length)
         chosen = order[max(0, middle - count // 2) : middle + (count + 1) // 2]
         samples, weights = [self._samples[i] for i in chosen], [self._weights[i] for i in chosen]
-        seconds = {
-            label: min(timed(lambda b=run: self._run(b, samples, weights)).cpu for _ in range(2))
-            for label, run in baselines.items()
-        }
+        seconds = {label: timed(lambda b=run: self._run(b, samples, weights)).cpu for label, run in baselines.items()}
         label = min(seconds, key=lambda name: seconds[name])
         return label, baselines[label]
