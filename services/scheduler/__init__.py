@@ -1,6 +1,7 @@
 """Scheduler: who may run, who is in which group, and which finished items make the next batch.
 
-Owns the generation queue, admission, group membership, the mix, staleness, windowed FIFO and the "why" ledger.
+Owns the generation queue, admission, group membership, the mix, staleness, windowed FIFO and its rivals, the fleet's
+shares and the "why" ledger.
 
 In:  forgerl.gateway.run.v1, forgerl.gateway.episode.v1, forgerl.rollout.episode.v1, forgerl.reward.score.v1,
      forgerl.trainer.policy.v1
@@ -10,5 +11,6 @@ Private: scheduler.queue/<run_id>: every input in the order taken, and the decis
 gRPC: SchedulerService (capacity, window, ledger). Blobs: one BatchManifest a batch, written before its event.
 
 Read domain/queue.py (how inputs become decisions), domain/decide.py (the rules), domain/apply.py (what they change),
-then application.py (one commit a batch of events) and entrypoints/.
+then application.py (one commit a batch of events) and entrypoints/. entrypoints/replay.py is a program of its own: it
+reads recorded queues with everything down (domain/hindsight.py, outcome.py, contrast.py).
 """

@@ -22,6 +22,8 @@ class Mix:
         self._credit = dict.fromkeys(self._weights, 0.0)
         self._owed = dict.fromkeys(self._weights, 0.0)
         self._repaid = False
+        # Whether anybody is owed a whole turn; most of the time nobody is.
+        self._owing = False
 
     def next(self, waiting: Collection[str]) -> str | None:
         """The domain whose turn it is among those waiting; asking changes nothing."""
@@ -37,7 +39,7 @@ class Mix:
 
     def _creditor(self, waiting: Collection[str]) -> str | None:
         """Who gets an owed turn back now; nobody right after another was given back."""
-        if self._repaid:
+        if self._repaid or not self._owing:
             return None
         owed = [name for name, turns in self._owed.items() if turns >= 1.0 and name in waiting]
         return max(owed, key=self._owed.__getitem__, default=None)
@@ -45,13 +47,13 @@ class Mix:
     def took(self, domain: str, waiting: Collection[str]) -> None:
         """`domain` had its turn while `waiting` (itself included) had something to give."""
         repaid = domain == self._creditor(waiting)
-        for name, share in self._shares.items():
-            if name not in waiting:
-                self._owed[name] = min(float(self._owed_limit), self._owed[name] + share)
+        if self._owed_limit and len(waiting) < len(self._shares):
+            self._miss(waiting)
         self._repaid = repaid
         if repaid:
             # Of this turn its share was its own anyhow.
             self._owed[domain] -= 1.0 - self._shares[domain]
+            self._owing = any(turns >= 1.0 for turns in self._owed.values())
             return
         total = 0.0
         for name, weight in self._weights.items():
@@ -59,3 +61,10 @@ class Mix:
                 self._credit[name] += weight
                 total += weight
         self._credit[domain] -= total
+
+    def _miss(self, waiting: Collection[str]) -> None:
+        """A turn goes by in which some domains had nothing to give."""
+        for name, share in self._shares.items():
+            if name not in waiting:
+                self._owed[name] = min(float(self._owed_limit), self._owed[name] + share)
+                self._owing = self._owing or self._owed[name] >= 1.0

@@ -46,11 +46,14 @@ class Plan:
     selection: Selection
     # Only where the window follows observed durations.
     auto: AutoWindow | None = None
+    _bound_steps: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._bound_steps = self.config.staleness_bound_steps
 
     def too_stale(self, staleness_steps: int) -> bool:
         """Whether an item of that staleness is beyond what the run trains on."""
-        bound = self.config.staleness_bound_steps
-        return bound is not None and staleness_steps > bound
+        return self._bound_steps is not None and staleness_steps > self._bound_steps
 
 
 @dataclass(slots=True)
