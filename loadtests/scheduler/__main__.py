@@ -1,6 +1,6 @@
 """The scheduler as a measurement: python -m loadtests.scheduler --json [--quick] [--only rows|live|speed] [--out DIR].
 
-The last line is JSON. About five minutes on one core; --quick takes half a minute and shows only that all of it works.
+The last line is JSON. Five to seven minutes of one core; --quick takes a quarter of one and shows only that it works.
 """
 
 import argparse
