@@ -47,7 +47,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table. `ratio`: speed-up over theory; below 1.1 of theory, over the better of 1 and theory."""
+    """A line of the table. `ratio`: speed-up over theory. `wanted`: that ratio; at little or no sharing, per chain, the
+    speed-up itself, which is then over the better of merged and unmerged."""
 
     workload: str
     unit: str
