@@ -29,7 +29,24 @@ def load_model(folder: Path) -> torch.nn.Module:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise StepRefused(f"model.path: {folder} can't be loaded: {_first_line(error)}") from error
+    _check_head(model, folder)
     return model
+
+
+def _check_head(model: Any, folder: Path) -> None:
+    """Log-probabilities are made from hidden states and the head alone, so nothing may happen to logits after it."""
+    ids = torch.arange(4)[None] % model.config.vocab_size
+    model.eval()
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits.double()
+        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state.double()
+        head = model.get_output_embeddings()
+        bias = None if head.bias is None else head.bias.double()
+        plain = torch.nn.functional.linear(hidden, head.weight.double(), bias)
+    if not torch.allclose(logits, plain, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
+        raise StepRefused(
+            f"model.path: {folder} ({model.config.model_type}) scales or caps its logits after the head; not supported"
+        )
 
 
 def check_tokenizer(folder: Path) -> None:

@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from services.trainer.tree.passes import PassOptions
 from services.trainer.tree.plan import plan_attention
 
 REPEATS = 3
+LONGEST_TOKENS = 4096
 
 
 class Gauge:
@@ -39,7 +41,7 @@ class Gauge:
 
 def _operation_s(model: Any, rows: Sequence[Row], cost: ModelCost, budget_tokens: int) -> float:
     """Of some rows of middling length, branch by branch; the fastest of a few goes."""
-    middling = sorted(rows, key=lambda row: row.length)[len(rows) // 2]
+    middling = cut(sorted(rows, key=lambda row: row.length)[len(rows) // 2], min(budget_tokens, LONGEST_TOKENS))
     count = max(1, min(len(rows), budget_tokens // max(1, middling.length), 4))
     sample = [middling] * count
     forest = build_forest([computed_ids(row) for row in sample], merge=False)
@@ -53,6 +55,16 @@ def _operation_s(model: Any, rows: Sequence[Row], cost: ModelCost, budget_tokens
             taken_s.append(time.perf_counter() - before_s)
             model.zero_grad(set_to_none=True)
     return min(taken_s) / work.operations
+
+
+def cut(row: Row, tokens: int) -> Row:
+    """The row's first tokens, one of them trained: a row beyond the budget is never measured whole."""
+    if row.length <= tokens:
+        return row
+    arrays = {field.name: getattr(row, field.name)[:tokens] for field in fields(row) if field.name.endswith("_T")}
+    short = replace(row, **arrays)
+    short.trained_T[-1:] = True
+    return short
 
 
 def _plain_loss(_rows: Sequence[Row], scores: TokenScores) -> torch.Tensor:

@@ -191,6 +191,8 @@ def outside_nucleus(scaled_NV: Tensor, token_ids_N: Tensor, top_ps_N: Tensor) ->
     """Mask of the tokens that nucleus sampling would never take; the token that was taken is never among them."""
     probabilities_NV, order_NV = torch.softmax(scaled_NV, dim=-1).sort(dim=-1, descending=True)
     before_NV = probabilities_NV.cumsum(dim=-1) - probabilities_NV
-    cut_sorted_NV = before_NV >= top_ps_N.to(scaled_NV.dtype).unsqueeze(-1)
+    limits_N1 = top_ps_N.to(scaled_NV.dtype).unsqueeze(-1)
+    # Without a nucleus nothing is outside; sums of many float32 terms reach 1 before the last one.
+    cut_sorted_NV = (before_NV >= limits_N1) & (limits_N1 < 1)
     cut_NV = torch.zeros_like(cut_sorted_NV).scatter(-1, order_NV, cut_sorted_NV)
     return cut_NV.scatter(-1, token_ids_N.unsqueeze(-1), False)

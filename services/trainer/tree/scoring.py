@@ -25,6 +25,8 @@ from services.trainer.tree.head import Head, HeadRows, Targets, head_rows, score
 from services.trainer.tree.plan import AttentionPlan, plan_attention
 
 ATTENTION_NAME = "forgerl_tree"
+DROPOUTS = ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout", "dropout")
+"""Names under which the families of transformers configure dropout."""
 
 
 class ForestAttention(Protocol):
@@ -48,8 +50,11 @@ class WholeForest:
 
 def unmergeable(config: Any, longest_path: int) -> str | None:
     """Why a model can't be trained on a forest exactly; None when it can. `longest_path` in tokens."""
-    if getattr(config, "attention_dropout", 0.0):
-        return f"attention_dropout: {config.attention_dropout} given, 0 wanted: a shared token would be dropped once"
+    for name in DROPOUTS:
+        if getattr(config, name, None):
+            return f"{name}: {getattr(config, name)} given, 0 wanted: a shared token would be dropped once"
+    if getattr(config, "attn_logit_softcapping", None):
+        return f"attn_logit_softcapping: {config.attn_logit_softcapping}: scores are transformed before their softmax"
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     if window is not None and window < longest_path:
         return f"sliding_window: {window} is narrower than the longest path of {longest_path} tokens"
