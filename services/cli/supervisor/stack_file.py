@@ -48,7 +48,7 @@ class ChildEntry(_Strict):
     replicas: str = "1"
     # Not started when this variable of the environment is set: the user brings their own.
     unless_env: str | None = None
-    start_timeout_s: float = Field(120, gt=0)
+    start_timeout_s: float = Field(300, gt=0)
     stop_grace_s: float = Field(10, gt=0)
     # Restarts within `restart_window_s` before all is stopped.
     restarts: int = Field(5, ge=0)
