@@ -84,13 +84,8 @@ class Broker:
         self._groups.append(service)
         group = service if self._groups.count(service) == 1 else f"{service}-{self._groups.count(service)}"
         delivery = Delivery(Inbox(self._store, group), handler, partial(self._bury, group), self._settings)
-        given: dict[str, Any] = {
-            "group_id": group,
-            "auto_offset_reset": "earliest",
-            "max_records": max_batch,
-            **_CONSUMER,
-        }
-        self._app.subscriber(*topics, **given)(delivery.deliver)
+        given: dict[str, Any] = {"group_id": group, "max_records": max_batch, **_CONSUMER}
+        self._app.subscriber(*topics, auto_offset_reset="earliest", **given)(delivery.deliver)
 
     def listen(self, topic: str, callback: Callable[[Event], Awaitable[None]]) -> None:
         """Hear the signals of a lossy topic from now on; a callback that fails loses that signal. Call before `run`."""

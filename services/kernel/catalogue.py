@@ -43,10 +43,8 @@ class Catalogue:
                 if not option.topic:
                     continue
                 known = found.get(option.topic, Topic(option.topic, option.key, option.lossy, ()))
-                if (known.key, known.lossy) != (
-                    option.key,
-                    option.lossy,
-                ) or option.key not in descriptor.fields_by_name:
+                same = (known.key, known.lossy) == (option.key, option.lossy)
+                if not same or option.key not in descriptor.fields_by_name:
                     raise Permanent(f"{descriptor.full_name}: key or lossy contradicts topic {option.topic}")
                 names = (*known.type_names, descriptor.full_name)
                 found[option.topic] = Topic(option.topic, option.key, option.lossy, names)

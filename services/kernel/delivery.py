@@ -20,7 +20,7 @@ from services.kernel.errors import Permanent, Transient
 from services.kernel.event_store import Write
 from services.kernel.inbox import Gap, Handler, Inbox, caused
 from services.kernel.logs import get_logger
-from services.kernel.telemetry import current_traceparent, parent_context, use_parent
+from services.kernel.telemetry import parent_context, use_parent
 from services.kernel.topics import BrokerSettings
 
 Record = ConsumerRecord[bytes, bytes]
@@ -116,6 +116,6 @@ class Delivery:
         parent = parent_context(event.cause.traceparent)
         span = self._tracer.start_span(name, parent, trace.SpanKind.CONSUMER, attributes)
         stack.callback(span.end)
-        with trace.use_span(span):
-            traceparent = current_traceparent()
+        own = span.get_span_context()
+        traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}" if own.is_valid else ""
         return replace(event, cause=replace(event.cause, traceparent=traceparent or event.cause.traceparent))

@@ -69,18 +69,12 @@ def parse(full_name: str, data: bytes) -> Message:
 def to_headers(event: Event) -> list[tuple[str, bytes]]:
     """The record headers that, with the serialised message as value, carry an event."""
     fields = {
-        "ce_specversion": "1.0",
-        "ce_id": event.id,
-        "ce_type": type_name(event.message),
-        "ce_source": f"/forgerl/{event.stream.partition('.')[0]}",
-        "ce_time": event.time.isoformat(),
-        "ce_subject": event.key,
-        "ce_sequence": str(event.version),
-        "ce_correlationid": event.cause.correlation_id,
-        "ce_causationid": event.cause.causation_id,
-        "traceparent": event.cause.traceparent,
-        "content-type": "application/protobuf",
-    }
+        "ce_specversion": "1.0", "ce_id": event.id, "ce_type": type_name(event.message),
+        "ce_source": f"/forgerl/{event.stream.partition('.')[0]}", "ce_time": event.time.isoformat(),
+        "ce_subject": event.key, "ce_sequence": str(event.version),
+        "ce_correlationid": event.cause.correlation_id, "ce_causationid": event.cause.causation_id,
+        "traceparent": event.cause.traceparent, "content-type": "application/protobuf",
+    }  # fmt: skip
     return [(name, value.encode()) for name, value in fields.items()]
 
 

@@ -104,9 +104,9 @@ class EventStore:
     def _append(self, writes: Sequence[Write], events: Sequence[Event], trackings: Sequence[Tracking]) -> None:
         # Rows are never deleted, so a predecessor that is seen now is still there when the insert commits: without a
         # gap before it, and the primary key against a rival, the insert itself needs no further check.
-        for write in writes:
-            if write.expected_version and not self._rows(write.stream, write.expected_version - 1, 1):
-                raise Conflict(f"{write.stream} has not reached version {write.expected_version}")
+        reached = self._recorder.versions([write.stream for write in writes if write.expected_version])
+        if behind := [write for write in writes if write.expected_version > reached.get(write.stream, 0)]:
+            raise Conflict(f"{behind[0].stream} has not reached version {behind[0].expected_version}")
         stored = [StoredEvent(e.stream, e.version, type_name(e.message), to_state(e)) for e in events]
         try:
             self._recorder.insert_events(stored, trackings=trackings)
@@ -129,10 +129,20 @@ class EventStore:
         rows = await self._call(partial(self._rows, stream, after, limit))
         return [from_state(stream, row.originator_version, row.topic, row.state) for row in rows]
 
+    async def read_many(self, streams: Iterable[str]) -> dict[str, list[Event]]:
+        """All events of several streams, in order."""
+        found: dict[str, list[Event]] = {stream: [] for stream in streams}
+        for r in await self._call(partial(self._recorder.select_many, list(found))):
+            found[str(r.originator_id)].append(from_state(str(r.originator_id), r.originator_version, r.topic, r.state))
+        return found
+
     async def version(self, stream: str) -> int:
         """Version of a stream's last event; 0 when there is none."""
-        rows = await self._call(partial(self._recorder.select_events, stream, desc=True, limit=1))
-        return rows[0].originator_version if rows else 0
+        return (await self.versions([stream]))[stream]
+
+    async def versions(self, streams: Iterable[str]) -> dict[str, int]:
+        """The same for many streams at once."""
+        return await self._call(partial(self._recorder.versions, list(streams)))
 
     async def streams(self, prefix: str) -> list[str]:
         """Names of the streams that begin with `prefix`, sorted."""
@@ -144,13 +154,14 @@ class EventStore:
 
     async def seen_versions(self, consumer: str, streams: Iterable[str]) -> dict[str, int]:
         """The same for many streams at once."""
-        names = list(streams)
-        ask = self._recorder.max_tracking_id
-        return await self._call(lambda: {name: ask(f"{consumer}|{name}") or 0 for name in names})
+        names = {f"{consumer}|{stream}": stream for stream in streams}
+        seen = await self._call(partial(self._recorder.seen, list(names)))
+        return {stream: seen[name] for name, stream in names.items()}
 
-    async def notifications(self, after: int, limit: int) -> list[tuple[int, Event]]:
-        """All events of the store in the order of their commits, each with its (growing, not contiguous) number."""
-        rows = await self._call(partial(self._recorder.select_notifications, after, limit, inclusive_of_start=False))
+    async def notifications(self, after: int, limit: int, types: Sequence[str] = ()) -> list[tuple[int, Event]]:
+        """Events (of some types only) in the order of their commits, with their growing, not contiguous numbers."""
+        ask = partial(self._recorder.select_notifications, topics=types, inclusive_of_start=False)
+        rows = await self._call(partial(ask, after, limit))
         return [(r.id, from_state(str(r.originator_id), r.originator_version, r.topic, r.state)) for r in rows]
 
     def subscribe(self) -> asyncio.Event:

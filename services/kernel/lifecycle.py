@@ -37,9 +37,8 @@ async def run_service(parts: Sequence[Part], *, ready: Callable[[], Awaitable[No
         done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in (task for task in tasks if task in done and not asked.is_set()):
             error = task.exception()
-            raise (
-                error if isinstance(error, InvalidInput) else ForgeError(f"part {task.get_name()} ended unasked")
-            ) from error
+            told = error if isinstance(error, InvalidInput) else ForgeError(f"part {task.get_name()} ended unasked")
+            raise told from error
     finally:
         for task in (waiting, stop, *reversed(tasks)):
             task.cancel()

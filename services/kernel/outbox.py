@@ -36,7 +36,10 @@ class Relay:
         # Only the owner makes its topics, and only once it knows the incarnation: so nothing of a store can reach an
         # emptied broker before the relay has noticed.
         own = [topic for topic in catalogue.topics() if topic.noun.startswith(f"{service}.") and not topic.lossy]
-        self._own = [TopicPlan(topic.name) for topic in own]
+        self._own, self._types = (
+            [TopicPlan(topic.name) for topic in own],
+            [n for topic in own for n in topic.type_names],
+        )
         self._lease = store.lease("relay")
         self._wake = store.subscribe()
         self._ends: dict[tuple[str, int], int] = {}
@@ -79,7 +82,7 @@ class Relay:
         checked_s = monotonic()
         while await asyncio.to_thread(self._lease.held):
             self._wake.clear()
-            batch = await self._store.notifications(cursor, _BATCH_EVENTS)
+            batch = await self._store.notifications(cursor, _BATCH_EVENTS, self._types)
             if batch:
                 async with asyncio.timeout(_ACK_S):
                     await self._send(producer, [event for _, event in batch])

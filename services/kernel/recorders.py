@@ -4,10 +4,11 @@ Refuses to prune: rowids and tracking positions only grow.
 """
 
 import fcntl
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, LiteralString, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import psycopg
@@ -19,12 +20,41 @@ from psycopg.sql import SQL, Identifier
 from services.kernel.errors import InvalidInput
 
 _LOCK_TIMEOUT_S = 30
-_FIRST_EVENTS = "SELECT originator_id AS name FROM {} WHERE originator_version = 1"
+_FIRST = "SELECT originator_id FROM {0} CROSS JOIN {1} WHERE originator_version = 1 AND originator_id >= name"
+# Many names in one statement, each by a look into the index.
+_VERSIONS = "SELECT name, (SELECT MAX(originator_version) FROM {1} WHERE originator_id = name) AS last FROM {0}"
+_SEEN = "SELECT name, (SELECT MAX(notification_id) FROM {2} WHERE application_name = name) AS last FROM {0}"
+_STREAMS = "SELECT e.* FROM {0} CROSS JOIN {1} AS e WHERE e.originator_id = name ORDER BY name, originator_version"
 _POSTGRES_CONNECTIONS = 4
 
 
-class SqliteRecorder(SQLiteProcessRecorder):
+class _Many:
+    """Reads about many names at once."""
+
+    _select: Any
+
+    def select_streams(self, prefix: str) -> list[str]:
+        return sorted(n for r in self._select(_FIRST, [prefix]) if (n := r["originator_id"]).startswith(prefix))
+
+    def versions(self, names: Sequence[str]) -> dict[str, int]:
+        return {row["name"]: row["last"] or 0 for row in self._select(_VERSIONS, names)}
+
+    def seen(self, names: Sequence[str]) -> dict[str, int]:
+        return {row["name"]: row["last"] or 0 for row in self._select(_SEEN, names)}
+
+    def select_many(self, names: Sequence[str]) -> list[StoredEvent]:
+        rows = self._select(_STREAMS, names)
+        return [StoredEvent(r["originator_id"], r["originator_version"], r["topic"], bytes(r["state"])) for r in rows]
+
+
+class SqliteRecorder(_Many, SQLiteProcessRecorder):
     """One file, in WAL mode."""
+
+    def _select(self, statement: LiteralString, names: Sequence[str]) -> Any:
+        with self.datastore.transaction(commit=False) as cursor:
+            named = statement.format("(SELECT value AS name FROM json_each(?))", "stored_events", "tracking")
+            cursor.execute(named, (json.dumps(names),))
+            return cursor.fetchall()
 
     def _insert_events(self, c: Any, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
         returning = super()._insert_events(c, stored_events)
@@ -32,28 +62,22 @@ class SqliteRecorder(SQLiteProcessRecorder):
             self._insert_tracking(c, tracking)
         return returning
 
-    def select_streams(self, prefix: str) -> list[str]:
-        statement = f"{_FIRST_EVENTS.format('stored_events')} AND originator_id >= ? AND originator_id < ?"
-        with self.datastore.transaction(commit=False) as cursor:
-            cursor.execute(statement, (prefix, f"{prefix}\U0010ffff"))
-            return sorted(row["name"] for row in cursor.fetchall())
-
     def lease(self, name: str) -> "Lease":
         return FileLease(Path(f"{self.datastore.pool.db_name}.{name}.lock"))
 
 
-class PostgresRecorder(PostgresProcessRecorder):
+class PostgresRecorder(_Many, PostgresProcessRecorder):
     """One schema of a server; writers queue for the table, so that notification ids are committed in order."""
+
+    def _select(self, statement: LiteralString, names: Sequence[str]) -> Any:
+        tables = [Identifier(self.datastore.schema, n) for n in (self.events_table_name, self.tracking_table_name)]
+        named = SQL(statement).format(SQL("unnest(%s::text[]) AS name"), *tables)
+        with self.datastore.transaction(commit=False) as cursor:
+            return cursor.execute(named, (list(names),)).fetchall()
 
     def _insert_events(self, curs: Any, stored_events: Sequence[StoredEvent], **kwargs: Any) -> None:
         for tracking in _in_order(kwargs):
             self._insert_tracking(curs, tracking)
-
-    def select_streams(self, prefix: str) -> list[str]:
-        table = Identifier(self.datastore.schema, "stored_events")
-        with self.datastore.transaction(commit=False) as cursor:
-            cursor.execute(SQL(_FIRST_EVENTS + " AND starts_with(originator_id, %s)").format(table), (prefix,))
-            return sorted(row["name"] for row in cursor.fetchall())
 
     def lease(self, name: str) -> "Lease":
         return AdvisoryLease(self.datastore, name)

@@ -67,18 +67,12 @@ class JsonLines(SpanExporter):
     def _row(self, span: ReadableSpan) -> dict[str, object]:
         own = span.get_span_context() or trace.INVALID_SPAN_CONTEXT
         return {
-            "trace_id": f"{own.trace_id:032x}",
-            "span_id": f"{own.span_id:016x}",
-            "parent_span_id": f"{span.parent.span_id:016x}" if span.parent else "",
-            "name": span.name,
-            "service": self._service,
-            "kind": span.kind.name.lower(),
-            "start_ns": span.start_time,
-            "end_ns": span.end_time,
-            "status": span.status.status_code.name.lower(),
-            "attributes": dict(span.attributes or {}),
+            "trace_id": f"{own.trace_id:032x}", "span_id": f"{own.span_id:016x}",
+            "parent_span_id": f"{span.parent.span_id:016x}" if span.parent else "", "name": span.name,
+            "service": self._service, "kind": span.kind.name.lower(), "attributes": dict(span.attributes or {}),
+            "start_ns": span.start_time, "end_ns": span.end_time, "status": span.status.status_code.name.lower(),
             "links": [f"{at.context.trace_id:032x}-{at.context.span_id:016x}" for at in span.links],
-        }
+        }  # fmt: skip
 
     def shutdown(self) -> None:
         self._file.close()
