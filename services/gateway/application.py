@@ -4,15 +4,15 @@ It refuses a second training run beside a running one, ids that mean something e
 Agents' calls are in completions.py, what other services say in intake.py.
 """
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from forgerl.common.v1 import run_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import episode_service_pb2, record_pb2
 from forgerl.gateway.v1 import run_service_pb2 as run_api
-from google.protobuf.message import Message
 
 from services.contract import run_spec
 from services.gateway.domain.episodes import Episode
@@ -24,7 +24,7 @@ from services.kernel.blobs import Blobs
 from services.kernel.clock import Clock
 from services.kernel.envelope import Cause
 from services.kernel.errors import Conflict, InvalidInput, NotFound, Refused, Transient
-from services.kernel.event_store import EventStore, Write
+from services.kernel.event_store import CausedWrite, EventStore, Write
 
 _EPISODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,159}")
 _CONFLICTS_IN_A_ROW = 10
@@ -151,29 +151,46 @@ class Desk:
 
     async def submit(self, given: episode_service_pb2.Submission) -> bool:
         """Take an episode in; False when it was there. Raises InvalidInput, NotFound, Refused, IdTaken."""
-        _check_submission(given)
-        event = _submitted(given)
-        stream = episode_stream(given.episode_id)
-        if await self._known_already(stream, event):
-            return False
-        run = await self._folds.run(given.run_id)
-        if given.domain not in {domain.name for domain in run.spec.domains}:
-            allowed = ", ".join(domain.name for domain in run.spec.domains)
-            raise InvalidInput("domain", given.domain, allowed)
-        training = given.kind == task_pb2.EPISODE_KIND_TRAIN
-        if run.state == run_api.RUN_STATE_REMOVED or (training and not run.running):
-            raise Refused(f"run {given.run_id}: given one that has ended; allowed a running one")
-        writes = [Write(stream, 0, (event,))]
-        if given.HasField("recorded"):
-            writes.append(await self._sealer.recorded.check(given))
-        cause = Cause(given.episode_id, "", self._new_trace("episode", given.episode_id))
         try:
-            await self._store.append(writes, cause=cause)
+            return (await self.submit_many([given]))[0]
         except Conflict:
-            if not await self._known_already(stream, event):
-                raise
-            return False
-        return True
+            # Another replica took it meanwhile.
+            return (await self.submit_many([given]))[0]
+
+    async def submit_many(self, given: Sequence[episode_service_pb2.Submission]) -> list[bool]:
+        """The same for several, in one commit: all or none. Raises Conflict, too."""
+        events = {episode_stream(one.episode_id): _submitted(one) for one in given}
+        if len(events) < len(given):
+            raise Conflict("an episode stands twice in one batch")
+        for one in given:
+            _check_submission(one)
+        known = await self._store.read_many(events)
+        for stream, event in events.items():
+            if known[stream] and known[stream][0].message != event:
+                raise IdTaken(f"episode_id: given {event.episode_id!r}, which is another episode; allowed a new id")
+        fresh = [one for one in given if not known[episode_stream(one.episode_id)]]
+        for run_id in dict.fromkeys(one.run_id for one in fresh):
+            run = await self._folds.run(run_id)
+            for one in fresh:
+                if one.run_id == run_id:
+                    _check_run(run, one)
+        checked = await self._checked([one for one in fresh if one.HasField("recorded")])
+        causes = [Cause(one.episode_id, "", self._new_trace("episode", one.episode_id)) for one in fresh]
+        writes: list[Write] = []
+        for one, cause in zip(fresh, causes, strict=True):
+            stream = episode_stream(one.episode_id)
+            writes.append(CausedWrite(stream, 0, (events[stream],), cause))
+            if one.HasField("recorded"):
+                own = checked[one.episode_id]
+                writes.append(CausedWrite(own.stream, own.expected_version, own.messages, cause))
+        await self._store.append(writes)
+        return [not known[stream] for stream in events]
+
+    async def _checked(self, given: Sequence[episode_service_pb2.Submission]) -> dict[str, Write]:
+        desk = self._sealer.recorded
+        policies = {run_id: await desk.policies(run_id) for run_id in {one.run_id for one in given}}
+        found = await asyncio.gather(*(desk.check(one, policies[one.run_id]) for one in given))
+        return {one.episode_id: write for one, write in zip(given, found, strict=True)}
 
     async def recorded_seal(self, episode_id: str) -> gateway_pb2.TrajectorySealed:
         """How an episode that was run elsewhere is sealed, or will be."""
@@ -208,14 +225,6 @@ class Desk:
                 raise Refused(f"run {last.run_id} is still training; stop it first, or wait for its end")
         await batch.add(FLEET_STREAM, record_pb2.TrainingClaimed(run_id=run_id))
 
-    async def _known_already(self, stream: str, event: Message) -> bool:
-        first = await self._store.read(stream, limit=1)
-        if not first:
-            return False
-        if first[0].message != event:
-            raise IdTaken(f"episode_id: given {first[0].key!r}, which is another episode; allowed a new id")
-        return True
-
     async def _commit(self, decide: "Decide", subject: str) -> None:
         for _ in range(_CONFLICTS_IN_A_ROW):
             batch = self._folds.batch()
@@ -240,6 +249,15 @@ def _check_submission(given: episode_service_pb2.Submission) -> None:
         raise InvalidInput("pinned_step", "nothing", "the policy step to evaluate")
     if not given.task.environment or not given.task.task_id:
         raise InvalidInput("task", "one without environment or task_id", "both")
+
+
+def _check_run(run: Run, given: episode_service_pb2.Submission) -> None:
+    if given.domain not in {domain.name for domain in run.spec.domains}:
+        allowed = ", ".join(domain.name for domain in run.spec.domains)
+        raise InvalidInput("domain", given.domain, allowed)
+    training = given.kind == task_pb2.EPISODE_KIND_TRAIN
+    if run.state == run_api.RUN_STATE_REMOVED or (training and not run.running):
+        raise Refused(f"run {given.run_id}: given one that has ended; allowed a running one")
 
 
 def _submitted(given: episode_service_pb2.Submission) -> gateway_pb2.EpisodeSubmitted:

@@ -4,6 +4,7 @@ It refuses to write anything itself: `Batch.writes` is handed to whoever owns th
 """
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -61,6 +62,13 @@ class Batch:
             self._past[stream] = [*(Past(event.message, event.time) for event in found), *new]
             self._versions[stream] = len(found)
         return self._past[stream]
+
+    async def load(self, streams: Iterable[str], blind: Iterable[str]) -> None:
+        """Read streams at once that will be asked for, and the versions of those whose past does not matter."""
+        for stream, events in (await self._store.read_many(streams)).items():
+            self._past[stream] = [Past(event.message, event.time) for event in events]
+            self._versions[stream] = len(events)
+        self._versions |= await self._store.versions(blind)
 
     async def add(self, stream: str, message: Message) -> None:
         """Append to a stream that was read whole."""

@@ -27,6 +27,9 @@ TOPICS = (
 )
 
 
+_ENDINGS = (rollout_pb2.EpisodeFinished, rollout_pb2.EpisodeFailed, scheduler_pb2.EpisodeRevoked)
+
+
 class Intake:
     """The handler of all topics that the gateway consumes."""
 
@@ -36,6 +39,9 @@ class Intake:
     async def handle(self, events: Sequence[Event]) -> Sequence[Write]:
         """What new events make the gateway write."""
         batch, runs = self._folds.batch(), dict[str, None]()
+        ending = [event.key for event in events if isinstance(event.message, _ENDINGS)]
+        views = {view_stream(event.key) for event in events if _progress(event.message) is None}
+        await batch.load(*self._sealer.streams(ending, views))
         for event in events:
             progress = _progress(event.message)
             if progress is not None:

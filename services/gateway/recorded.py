@@ -6,12 +6,14 @@ never taken for fresh. It refuses trajectories that training could not use, by n
 
 import asyncio
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from forgerl.common.v1 import task_pb2
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import episode_service_pb2, record_pb2
+from google.protobuf.message import Message
 
 from services.contract import trajectory as contract
 from services.gateway.domain.sealing import seal_of
@@ -32,34 +34,47 @@ def recorded_stream(episode_id: str) -> str:
     return f"gateway.recorded/{episode_id}"
 
 
+class _Told(Protocol):
+    @property
+    def message(self) -> Message: ...
+
+
+def seal_in(told: Sequence[_Told]) -> gateway_pb2.TrajectorySealed:
+    """The seal that such a stream holds."""
+    checked = told[0].message
+    assert isinstance(checked, record_pb2.RecordedChecked)
+    return checked.seal
+
+
 class RecordedDesk:
     """Reads, checks and names trajectories that came with submissions."""
 
     def __init__(self, store: EventStore, blobs: Blobs) -> None:
         self._store, self._blobs = store, blobs
 
-    async def check(self, given: episode_service_pb2.Submission) -> Write:
-        """What is to be appended with the submission. Raises InvalidInput."""
+    async def policies(self, run_id: str) -> Collection[str]:
+        """Digests of a run's policies so far."""
+        progress = [event.message for event in await self._store.read(progress_stream(run_id))]
+        return {seen.policy.digest for seen in progress if isinstance(seen, record_pb2.RunObserved)} - {""}
+
+    async def check(self, given: episode_service_pb2.Submission, policies: Collection[str]) -> Write:
+        """What is to be appended with the submission; `policies`: the run's, by digest. Raises InvalidInput."""
         _check_end(given)
         try:
             trajectory = await asyncio.to_thread(contract.decode, await self._blobs.get(given.recorded.trajectory))
         except (contract.MalformedTrajectory, Permanent) as error:
             raise InvalidInput("recorded.trajectory", str(error), "an Arrow file as data export writes it") from error
         _check_nodes(trajectory)
-        seal = await self._seal(given, trajectory)
+        seal = await self._seal(given, trajectory, policies)
         return Write(recorded_stream(given.episode_id), 0, (record_pb2.RecordedChecked(seal=seal),))
 
     async def seal(self, episode_id: str) -> gateway_pb2.TrajectorySealed:
         """How the episode is sealed."""
-        checked = (await self._store.read(recorded_stream(episode_id), limit=1))[0].message
-        assert isinstance(checked, record_pb2.RecordedChecked)
-        return checked.seal
+        return seal_in(await self._store.read(recorded_stream(episode_id), limit=1))
 
     async def _seal(
-        self, given: episode_service_pb2.Submission, trajectory: contract.Trajectory
+        self, given: episode_service_pb2.Submission, trajectory: contract.Trajectory, policies: Collection[str]
     ) -> gateway_pb2.TrajectorySealed:
-        progress = [event.message for event in await self._store.read(progress_stream(given.run_id))]
-        policies = {seen.policy.digest for seen in progress if isinstance(seen, record_pb2.RunObserved)} - {""}
         nodes = tuple(
             replace(node, spans=tuple(_span(span, policies) for span in node.spans), infra=False)
             for node in trajectory.nodes

@@ -46,15 +46,18 @@ class Scoring:
         by_episode: dict[str, list[Event]] = {}
         for event in events:
             by_episode.setdefault(event.key, []).append(event)
-        answered = await asyncio.gather(*(self._note(key, mine) for key, mine in by_episode.items()))
+        known = await self._store.read_many(_stream(key) for key in by_episode)
+        answered = await asyncio.gather(
+            *(self._note(key, mine, known[_stream(key)]) for key, mine in by_episode.items())
+        )
         return [write for writes in answered for write in writes]
 
-    async def _note(self, episode_id: str, events: Sequence[Event]) -> list[Write]:
-        stream = f"reward.case/{episode_id}"
-        records = [event.message for event in await self._store.read(stream)]
+    async def _note(self, episode_id: str, events: Sequence[Event], known: Sequence[Event]) -> list[Write]:
+        stream, records = _stream(episode_id), [event.message for event in known]
         fresh = [record for event in events if (record := record_of(event.message)) is not None]
-        case = fold(fresh, fold(records))
-        if not fresh or fold(records).decided:
+        before = fold(records)
+        case = fold(fresh, before)
+        if not fresh or before.decided:
             return []
         if not case.complete:
             return [Write(stream, len(records), tuple(fresh))]
@@ -99,6 +102,10 @@ class Scoring:
         if trajectory.episode_id != episode_id:
             raise MalformedTrajectory(f"trajectory: given {trajectory.episode_id}'s; allowed {episode_id}'s")
         return trajectory
+
+
+def _stream(episode_id: str) -> str:
+    return f"reward.case/{episode_id}"
 
 
 def record_of(message: Message) -> Message | None:

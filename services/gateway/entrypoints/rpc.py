@@ -3,6 +3,7 @@
 They refuse to decide: they translate, ask the desk or the folds, and answer views.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -23,9 +24,11 @@ from services.gateway.ports import EpisodeSealed
 from services.gateway.sessions import episode_stream, turns_stream
 from services.gateway.views import RunLine, Views
 from services.kernel.blobs import Blobs
+from services.kernel.errors import ForgeError
 from services.kernel.event_store import EventStore
 
 _PAGE = 200
+_CHUNK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,31 @@ class Doors:
 
 async def _taken(error: IdTaken, context: grpc.aio.ServicerContext) -> None:
     await context.abort(grpc.StatusCode.ALREADY_EXISTS, error.message)
+
+
+async def _chunks(
+    requests: AsyncIterator[episode_api.Submission],
+) -> AsyncIterator[list[episode_api.Submission]]:
+    """What has arrived by now, at most so many at a time."""
+    arrived = asyncio.Queue[episode_api.Submission | None](2 * _CHUNK)
+
+    async def receive() -> None:
+        async for request in requests:
+            await arrived.put(request)
+
+    receiving = asyncio.create_task(receive())
+    # A full queue wakes its reader anyway.
+    receiving.add_done_callback(lambda _: None if arrived.full() else arrived.put_nowait(None))
+    try:
+        while not (receiving.done() and arrived.empty()):
+            chunk = [await arrived.get()]
+            while len(chunk) < _CHUNK and not arrived.empty():
+                chunk.append(arrived.get_nowait())
+            if taken := [request for request in chunk if request is not None]:
+                yield taken
+        await receiving
+    finally:
+        receiving.cancel()
 
 
 class RunServicer(run_grpc.RunServiceServicer):
@@ -106,8 +134,16 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
         return episode_api.SubmitEpisodeResponse(episode_id=request.episode_id, created=created)
 
     async def SubmitEpisodes(self, request_iterator, context):
-        async for request in request_iterator:
-            yield await self.SubmitEpisode(request, context)
+        async for chunk in _chunks(request_iterator):
+            try:
+                created = await self._doors.desk.submit_many(chunk)
+            except ForgeError:
+                # One by one: what came before the bad one is taken and answered, and the error is that one's.
+                for request in chunk:
+                    yield await self.SubmitEpisode(request, context)
+            else:
+                for request, new in zip(chunk, created, strict=True):
+                    yield episode_api.SubmitEpisodeResponse(episode_id=request.episode_id, created=new)
 
     async def GetEpisode(self, request, context):
         return await self._view(request.episode_id)
