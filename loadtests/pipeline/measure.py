@@ -34,6 +34,7 @@ async def measured(folder: Path, kind: str, sizes: Sizes, killed: str) -> dict[s
         legs = Legs(stack, World(folder, stack.kafka_url, blobs), blobs)
         async with legs.world.trainer_running():
             async with legs.world.rollout_running():
+                await stack.ready()
                 done = [await legs.run("warm", WARM_UP)]
                 done.append(await _told(legs.run("timed", sizes.batches)))
                 done.append(await _told(legs.run("killed", sizes.killed_batches, killed=killed)))

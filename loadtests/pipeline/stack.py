@@ -13,6 +13,7 @@ import psutil
 
 TOKEN, SECRET = "loadtest-token", "loadtest-secret-that-is-long-enough"
 READY = b"service.ready"
+SERVICES = ("gateway", "scheduler", "reward")
 START_S = 90.0
 
 
@@ -129,16 +130,20 @@ class Stack:
         return program
 
     async def start(self) -> None:
-        """Broker, then the three services, until all are ready."""
+        """Broker, then the three services; they are ready once rollout's and the trainer's topics are there too."""
         self.folder.mkdir(parents=True, exist_ok=True)
         own = {name: value for name, value in os.environ.items() if self.kind == "kafka" or name != "KAFKA_HOME"}
         module = [sys.executable, "-m", "services.cli.backends.broker", "--port", str(self.kafka_port)]
         ports = ["--controller-port", str(free_port()), "--dir", str(self.folder / "broker")]
         self.add("broker", [*module, *ports], own)
         await self._answers(self.kafka_port)
-        services = [self.add(name, service_command(name)) for name in ("gateway", "scheduler", "reward")]
-        for program in services:
-            await program.ready()
+        for name in SERVICES:
+            self.add(name, service_command(name))
+
+    async def ready(self) -> None:
+        """Wait for the three services."""
+        for name in SERVICES:
+            await self.programs[name].ready()
 
     async def start_temporal(self) -> None:
         """The Temporal development server, with its state in a file."""
