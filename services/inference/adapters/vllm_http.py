@@ -51,7 +51,7 @@ class VllmEngine:
         for result in answer["results"]:
             if not result["loaded"]:
                 raise Refused(f"policy in {folder}: {result['why_not']}")
-            if result["no_draft"]:
+            if result.get("no_draft"):
                 get_logger().warning("speculation.off", policy_digest=policy_digest, reason=result["no_draft"])
         if not (await self._call("POST", "/reset_prefix_cache"))["success"]:
             raise Transient("engine: the prefix cache could not be cleared")

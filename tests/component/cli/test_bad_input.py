@@ -65,7 +65,7 @@ def test_without_a_stack(tmp_path, model, arguments, parts):
 @pytest.mark.parametrize(
     ("body", "parts"),
     [
-        ('[scheduling]\nwindow = 3\n[[domains]]\nname = "tool"', ["scheduling.window: given 'an unknown field'"]),
+        ('[scheduling]\nwindows = 3\n[[domains]]\nname = "tool"', ["scheduling.windows: given 'an unknown field'"]),
         ('[scheduling]\nwindow_items = -3\n[[domains]]\nname = "tool"', ["scheduling.window_items: given -3"]),
         ('[[domains]]\nname = "chess"', ["chess", "allowed", "tool"]),
         ('name = "x', ["run.toml"]),
