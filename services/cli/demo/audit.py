@@ -3,7 +3,6 @@
 Only for a stack on this machine with SQLite stores. Refuses to trust any service's own totals: it counts the events.
 """
 
-import importlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from forgerl.events.v1 import gateway_pb2, reward_pb2, rollout_pb2, scheduler_pb
 from forgerl.trainer.v1 import report_pb2
 from google.protobuf.message import Message
 
+from services.cli.private_messages import know_private_messages
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
 from services.kernel.clock import SystemClock
@@ -55,16 +55,9 @@ class Audit:
     duplicated: dict[str, str]
 
 
-def _know_private_messages() -> None:
-    """Stores hold services' private messages too, and reading one needs its generated module."""
-    root = Path(gateway_pb2.__file__).parents[3]
-    for path in sorted((root / "forgerl").rglob("*_pb2.py")):
-        importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
-
-
 async def audit(folder: Path, run_id: str) -> Audit:
     """`folder`: the instance's."""
-    _know_private_messages()
+    know_private_messages()
     fates = Fates()
     for service in ("gateway", "scheduler", "rollout", "reward", "trainer"):
         store = EventStore.open(

@@ -1,10 +1,8 @@
 """Indexes and trajectories from the stores and blobs of a stack. It refuses runs that aren't there, by name."""
 
 import asyncio
-import importlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from forgerl.common.v1.blob_pb2 import BlobRef
 from forgerl.events.v1 import gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
@@ -15,6 +13,7 @@ from services.cli.errors import CommandError, UsageError
 from services.cli.pool.index import EpisodeRow, PoolIndex, fold
 from services.cli.pool.lines import RecordedLine
 from services.cli.pool.places import PoolPlaces
+from services.cli.private_messages import know_private_messages
 from services.contract.trajectory import MalformedTrajectory, Trajectory, decode
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
@@ -99,17 +98,10 @@ class Pool:
 
     @asynccontextmanager
     async def _store(self, service: str) -> AsyncIterator[EventStore]:
-        _know_private_messages()
+        know_private_messages()
         url = self._places.store(service)
         store = EventStore.open(url, Catalogue.from_modules(_MODULES), SystemClock())
         try:
             yield store
         finally:
             await store.close()
-
-
-def _know_private_messages() -> None:
-    """Stores hold services' private messages too, and reading one needs its generated module."""
-    root = Path(gateway_pb2.__file__).parents[3]
-    for path in sorted((root / "forgerl").rglob("*_pb2.py")):
-        importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
