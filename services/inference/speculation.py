@@ -53,9 +53,11 @@ def load_draft(worker: Any, folder: Path, policy_digest: str) -> str:
     if switch is None:
         return ""
     why_not = unfit(folder, policy_digest)
-    switch.is_on = not why_not
+    # Off while it is loaded: a load that fails half-way leaves no head that is used.
+    switch.is_on = False
     if not why_not:
         worker.model_runner.drafter.model.load_head(worker.vllm_config, folder / DRAFT_FOLDER)
+        switch.is_on = True
     return why_not
 
 
