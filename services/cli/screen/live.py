@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 
 from services.cli.screen.render import plain, screen
-from services.cli.screen.snapshot import Snapshot, take
+from services.cli.screen.snapshot import NOT_YET, Snapshot, take
 from services.client import AsyncClient, Driver, Progress
 
 _REDRAW_S = 1.0
@@ -29,7 +29,7 @@ class _Follower:
     async def until_done(self, work: "asyncio.Future[Any]") -> None:
         """Draws until `work` is done."""
         if self._console.is_terminal:
-            snapshot = Snapshot(None, None, None, (), ())
+            snapshot = Snapshot(None, None, None, (), (), NOT_YET)
             with Live(screen(snapshot, self.progress), console=self._console, auto_refresh=False) as live:
                 while not work.done():
                     live.update(screen(await take(self._client, self._run_id), self.progress), refresh=True)

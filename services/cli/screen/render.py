@@ -8,7 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.screen.snapshot import Snapshot
+from services.cli.screen.snapshot import NOT_YET, Snapshot
 from services.client.driver import Progress
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -51,7 +51,7 @@ def screen(snapshot: Snapshot, progress: Progress | None) -> RenderableType:
 def _head(snapshot: Snapshot, progress: Progress | None) -> Text:
     run = snapshot.run or (progress.run if progress else None)
     if run is None:
-        return Text("the gateway does not answer", style="red")
+        return Text(snapshot.missing, style="dim" if snapshot.missing == NOT_YET else "red")
     phase = progress.phase.replace("_", " ") if progress else ""
     end = f"/{run.spec.end.steps}" if run.spec.end.HasField("steps") else ""
     policy = run.policy_step if run.HasField("policy_step") else "–"
@@ -101,7 +101,7 @@ def plain(snapshot: Snapshot, progress: Progress | None) -> str:
     """One line for a terminal that can't redraw, or a log."""
     run = snapshot.run or (progress.run if progress else None)
     if run is None:
-        return "the gateway does not answer"
+        return snapshot.missing
     parts = [progress.phase if progress else "watching", f"step {run.steps}"]
     if progress and progress.evaluated < progress.evaluations:
         parts.append(f"held-out {progress.evaluated}/{progress.evaluations}")

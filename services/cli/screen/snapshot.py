@@ -11,10 +11,11 @@ from forgerl.scheduler.v1 import scheduler_service_pb2 as scheduler_pb
 from forgerl.trainer.v1 import policy_service_pb2 as policy_pb
 
 from services.client import AsyncClient
-from services.kernel.errors import ForgeError
+from services.kernel.errors import ForgeError, NotFound
 
 T = TypeVar("T")
 _PATIENCE_S = 3.0
+_SILENT, NOT_YET = "the gateway does not answer", "the run is being set up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Snapshot:
     ledger: scheduler_pb.RunLedger | None
     steps: Sequence[policy_pb.StepMetrics]
     workers: Sequence[router_pb.WorkerView]
+    missing: str = _SILENT
+    """Why `run` is None, for the screen."""
 
     def series(self, name: str) -> list[float]:
         """One metric over the steps that have it."""
@@ -44,13 +47,23 @@ async def _maybe(question: Awaitable[T]) -> T | None:
         return None
 
 
+async def _run(client: AsyncClient, run_id: str) -> tuple[runs_pb.RunView | None, str]:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await client.run(run_id), ""
+    except NotFound:
+        return None, NOT_YET
+    except (ForgeError, TimeoutError):
+        return None, _SILENT
+
+
 async def take(client: AsyncClient, run_id: str) -> Snapshot:
     """Never raises for a service that is away."""
-    run, window, ledger, steps, workers = await asyncio.gather(
-        _maybe(client.run(run_id)),
+    (run, missing), window, ledger, steps, workers = await asyncio.gather(
+        _run(client, run_id),
         _maybe(client.window(run_id)),
         _maybe(client.ledger(run_id)),
         _maybe(client.metrics(run_id)),
         _maybe(client.workers()),
     )
-    return Snapshot(run, window, ledger, steps or (), workers or ())
+    return Snapshot(run, window, ledger, steps or (), workers or (), missing)

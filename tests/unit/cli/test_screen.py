@@ -1,14 +1,18 @@
 """What the screen makes of numbers."""
 
 import io
+from typing import NoReturn, cast
 
+import pytest
 from forgerl.gateway.v1 import run_service_pb2 as runs_pb
 from forgerl.scheduler.v1 import scheduler_service_pb2 as scheduler_pb
 from forgerl.trainer.v1 import policy_service_pb2 as policy_pb
 from rich.console import Console
 
 from services.cli.screen.render import plain, screen, sparkline
-from services.cli.screen.snapshot import Snapshot
+from services.cli.screen.snapshot import Snapshot, take
+from services.client import AsyncClient
+from services.kernel.errors import ForgeError, NotFound, Transient
 
 
 def snapshot() -> Snapshot:
@@ -41,3 +45,23 @@ def test_the_screen_draws_with_and_without_answers():
     text = out.getvalue()
     for part in ("step 2/9", "policy 2", "trained 16", "no_spread 8", "qa 0.90/1.00", "the gateway does not answer"):
         assert part in text
+
+
+class _Silent:
+    """A client of a gateway that answers every question with one error."""
+
+    def __init__(self, error: ForgeError) -> None:
+        self._error = error
+
+    async def _refuse(self, *_: str) -> NoReturn:
+        raise self._error
+
+    run = window = ledger = metrics = workers = _refuse
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(NotFound("no such run"), "the run is being set up"), (Transient("away"), "the gateway does not answer")],
+)
+async def test_a_run_that_is_not_there_yet_is_told_from_a_gateway_that_is_away(error: ForgeError, line: str):
+    assert plain(await take(cast("AsyncClient", _Silent(error)), "r"), None) == line
