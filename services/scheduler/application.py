@@ -7,17 +7,17 @@ of them at a time is fast.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from services.kernel.clock import Clock
 from services.kernel.envelope import Cause
-from services.kernel.errors import Conflict, NotFound, Permanent, Transient
+from services.kernel.errors import Conflict, InvalidInput, NotFound, Permanent, Transient
 from services.kernel.event_store import CausedWrite, Write
 from services.kernel.logs import get_logger
 from services.scheduler.domain.decisions import CloseBatch, Decision
-from services.scheduler.domain.facts import FleetShared, Input, RunRemoved, Ticked
+from services.scheduler.domain.facts import Fact, FleetShared, Input, RunRemoved, Ticked, TrajectoriesPruned
 from services.scheduler.domain.fleet import claim_of, fleet_shares
 from services.scheduler.domain.ledger import Line, Story, touched_by_decision, touched_by_fact
 from services.scheduler.domain.queue import advance, fold
@@ -26,7 +26,7 @@ from services.scheduler.domain.state import State
 from services.scheduler.ports import Entry, Journal, Published, Publisher
 
 _COMMIT_WAIT_S = 0.5
-_TICK_ATTEMPTS = 10
+_ATTEMPTS = 10
 
 
 @dataclass(slots=True)
@@ -120,20 +120,41 @@ class Scheduler:
             now_s = self._clock.now().timestamp()
             due = [run_id for run_id, desk in self._desks.items() if _is_due(desk.state, now_s)]
             for run_id in due:
-                await self._tick_run(run_id, now_s)
+                await self._tell(run_id, now_s, lambda desk: Ticked() if _is_due(desk.state, now_s) else None)
 
-    async def _tick_run(self, run_id: str, now_s: float) -> None:
-        for _ in range(_TICK_ATTEMPTS):
-            desk = await self._current(run_id)
-            if not _is_due(desk.state, now_s):
+    async def prune(self, run_id: str, pruned: TrajectoriesPruned) -> tuple[str, float]:
+        """Record that trajectories are freed; the entry's id and its time, in seconds since 1970. Frees nothing itself.
+
+        Raises NotFound, and InvalidInput for the first episode that is none of the run's, or not closed.
+        """
+
+        def checked(desk: Desk) -> TrajectoriesPruned:
+            for episode_id in pruned.episode_ids:
+                if self._run_of.get(episode_id) != run_id or desk.state.live(episode_id) is not None:
+                    raise InvalidInput("episode_ids", episode_id, f"episodes of run {run_id!r} that are closed")
+            return pruned
+
+        async with self._lock:
+            if not (await self._current(run_id)).version:
+                del self._desks[run_id]
+                raise NotFound(f"run {run_id!r} is not known to the scheduler")
+            now_s = self._clock.now().timestamp()
+            await self._tell(run_id, now_s, checked)
+            return f"scheduler.queue/{run_id}@{self._desks[run_id].version}", now_s
+
+    async def _tell(self, run_id: str, now_s: float, fact_for: Callable[[Desk], Fact | None]) -> None:
+        """Take an input of the scheduler's own, unless the run as recorded has no use for it any more."""
+        for _ in range(_ATTEMPTS):
+            fact = fact_for(await self._current(run_id))
+            if fact is None:
                 return
-            writes = await self._advance(run_id, [Input(now_s, Ticked(), occurred_at_s=now_s)])
+            writes = await self._advance(run_id, [Input(now_s, fact, occurred_at_s=now_s)])
             try:
                 await self._journal.commit(writes)
                 return
             except Conflict:
                 continue
-        raise Transient(f"run {run_id}: {_TICK_ATTEMPTS} conflicts in a row")
+        raise Transient(f"run {run_id}: {_ATTEMPTS} conflicts in a row")
 
     def next_deadline_s(self) -> float | None:
         """When the next tick will be due, in seconds since 1970; None when nothing runs."""

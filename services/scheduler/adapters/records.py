@@ -29,6 +29,7 @@ _FACTS: dict[str, type[Any]] = {
     "step_failed": facts.StepFailed,
     "policy": facts.PolicyPublished,
     "fleet": facts.FleetShared,
+    "pruned": facts.TrajectoriesPruned,
     "tick": facts.Ticked,
 }
 _DECISIONS: dict[str, type[Any]] = {
@@ -86,10 +87,17 @@ def _fill(message: Any, values: Any) -> None:
     for field in fields(values):
         value = getattr(values, field.name)
         if isinstance(value, tuple):
-            for part in value:
-                _fill(getattr(message, field.name).add(), part)
+            _fill_parts(getattr(message, field.name), value)
         elif value is not None:
             setattr(message, field.name, value)
+
+
+def _fill_parts(repeated: Any, parts: tuple[Any, ...]) -> None:
+    for part in parts:
+        if isinstance(part, str):
+            repeated.append(part)
+        else:
+            _fill(repeated.add(), part)
 
 
 def _read(kind: type[Any], message: Any) -> Any:
@@ -109,11 +117,17 @@ def _plan(kind: type[Any], described: Descriptor) -> tuple[tuple[str, Callable[[
 def _reader(described: FieldDescriptor) -> Callable[[Any, str], Any] | None:
     if described.message_type is not None:
         return _read_parts
+    if described.is_repeated:
+        return _read_texts
     return _read_optional if described.has_presence else None
 
 
 def _read_parts(message: Any, name: str) -> Any:
     return tuple(_read(facts.TrainedEpisode, part) for part in getattr(message, name))
+
+
+def _read_texts(message: Any, name: str) -> Any:
+    return tuple(getattr(message, name))
 
 
 def _read_optional(message: Any, name: str) -> Any:

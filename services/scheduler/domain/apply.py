@@ -42,7 +42,7 @@ def apply_fact(state: State, taken: facts.Input) -> None:
             _run_changed(state, fact)
         case facts.FleetShared(episodes):
             state.fleet_episodes = episodes
-        case facts.Ticked() | facts.Started():
+        case facts.Ticked() | facts.Started() | facts.TrajectoriesPruned():
             pass
         case fact:
             _episode_changed(state, fact)

@@ -156,6 +156,15 @@ class FleetShared:
 
 
 @dataclass(frozen=True, slots=True)
+class TrajectoriesPruned:
+    """The bytes of these episodes' trajectories are freed: closed `keep_steps` steps ago, or longer."""
+
+    episode_ids: tuple[str, ...]
+    keep_steps: int
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """A deadline is due; the time is the input's own."""
 
@@ -177,6 +186,7 @@ Fact = (
     | StepFailed
     | PolicyPublished
     | FleetShared
+    | TrajectoriesPruned
     | Ticked
 )
 

@@ -34,6 +34,8 @@ def touched_by_fact(state: State, fact: facts.Fact) -> list[str]:
     match fact:
         case facts.StepDone(step) | facts.StepFailed(step):
             return _ids(state.batches.get(step, ()))
+        case facts.TrajectoriesPruned(episode_ids):
+            return list(episode_ids)
         case (
             facts.RunOpened()
             | facts.RunEnded()
@@ -112,6 +114,8 @@ class Story:
             case facts.StepFailed(step, detail) if step == self._batch:
                 self.verdict = "trained" if self.verdict == "trained" else "dropped"
                 return f"training of batch {step} was refused: {detail}"
+            case facts.TrajectoriesPruned(episode_ids, keep_steps) if self._episode_id in episode_ids:
+                return f"trajectory pruned: closed {keep_steps} steps ago or longer"
             case facts.Started(episode_id) if episode_id == self._episode_id:
                 return "started"
             case (

@@ -1,4 +1,4 @@
-"""SchedulerService: capacity, window and ledger, read from the queue's state. Refuses to change anything."""
+"""SchedulerService: capacity, window and ledger, read from the queue's state; and what was freed. Refuses to decide."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +9,7 @@ from forgerl.scheduler.v1.scheduler_service_pb2_grpc import SchedulerServiceServ
 from services.scheduler.application import Scheduler
 from services.scheduler.domain.books import DomainBook, balanced, domain_books, in_flight_by_stage
 from services.scheduler.domain.capacity import capacity
+from services.scheduler.domain.facts import TrajectoriesPruned
 from services.scheduler.domain.state import State
 
 
@@ -43,6 +44,13 @@ class SchedulerRpc(SchedulerServiceServicer):
 
     async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.RunLedger:
         return ledger(await self._scheduler.state(request.run_id))
+
+    async def RecordPruning(self, request: pb.RecordPruningRequest, context: Any) -> pb.RecordPruningResponse:
+        pruned = TrajectoriesPruned(tuple(request.episode_ids), request.keep_steps, request.size_bytes)
+        event_id, time_s = await self._scheduler.prune(request.run_id, pruned)
+        recorded = pb.RecordPruningResponse(event_id=event_id)
+        recorded.time.FromDatetime(datetime.fromtimestamp(time_s, UTC))
+        return recorded
 
 
 def window(state: State) -> pb.WindowState:

@@ -42,6 +42,7 @@ FACTS: list[facts.Fact] = [
     facts.StepFailed(5, "nan"),
     facts.PolicyPublished(0),
     facts.FleetShared(12),
+    facts.TrajectoriesPruned(("e", "f"), 4, 4096),
     facts.Ticked(),
 ]
 DECISIONS: list[decisions.Decision] = [

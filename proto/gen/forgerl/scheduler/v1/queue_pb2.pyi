@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class QueueAdvanced(_message.Message):
-    __slots__ = ("event_id", "occurred_at_s", "taken_at_s", "writer", "run_opened", "run_ended", "run_reopened", "run_removed", "submitted", "cancelled", "sealed", "started", "finished", "failed", "scored", "scoring_failed", "step_done", "step_failed", "policy", "tick", "fleet", "decisions")
+    __slots__ = ("event_id", "occurred_at_s", "taken_at_s", "writer", "run_opened", "run_ended", "run_reopened", "run_removed", "submitted", "cancelled", "sealed", "started", "finished", "failed", "scored", "scoring_failed", "step_done", "step_failed", "policy", "tick", "fleet", "pruned", "decisions")
     EVENT_ID_FIELD_NUMBER: _ClassVar[int]
     OCCURRED_AT_S_FIELD_NUMBER: _ClassVar[int]
     TAKEN_AT_S_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class QueueAdvanced(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
     FLEET_FIELD_NUMBER: _ClassVar[int]
+    PRUNED_FIELD_NUMBER: _ClassVar[int]
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
     event_id: str
     occurred_at_s: float
@@ -51,8 +52,9 @@ class QueueAdvanced(_message.Message):
     policy: PolicyFact
     tick: TickFact
     fleet: FleetFact
+    pruned: TrajectoriesPrunedFact
     decisions: _containers.RepeatedCompositeFieldContainer[Decision]
-    def __init__(self, event_id: _Optional[str] = ..., occurred_at_s: _Optional[float] = ..., taken_at_s: _Optional[float] = ..., writer: _Optional[str] = ..., run_opened: _Optional[_Union[RunOpenedFact, _Mapping]] = ..., run_ended: _Optional[_Union[RunEndedFact, _Mapping]] = ..., run_reopened: _Optional[_Union[RunReopenedFact, _Mapping]] = ..., run_removed: _Optional[_Union[RunRemovedFact, _Mapping]] = ..., submitted: _Optional[_Union[SubmittedFact, _Mapping]] = ..., cancelled: _Optional[_Union[CancelledFact, _Mapping]] = ..., sealed: _Optional[_Union[SealedFact, _Mapping]] = ..., started: _Optional[_Union[StartedFact, _Mapping]] = ..., finished: _Optional[_Union[FinishedFact, _Mapping]] = ..., failed: _Optional[_Union[FailedFact, _Mapping]] = ..., scored: _Optional[_Union[ScoredFact, _Mapping]] = ..., scoring_failed: _Optional[_Union[ScoringFailedFact, _Mapping]] = ..., step_done: _Optional[_Union[StepDoneFact, _Mapping]] = ..., step_failed: _Optional[_Union[StepFailedFact, _Mapping]] = ..., policy: _Optional[_Union[PolicyFact, _Mapping]] = ..., tick: _Optional[_Union[TickFact, _Mapping]] = ..., fleet: _Optional[_Union[FleetFact, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
+    def __init__(self, event_id: _Optional[str] = ..., occurred_at_s: _Optional[float] = ..., taken_at_s: _Optional[float] = ..., writer: _Optional[str] = ..., run_opened: _Optional[_Union[RunOpenedFact, _Mapping]] = ..., run_ended: _Optional[_Union[RunEndedFact, _Mapping]] = ..., run_reopened: _Optional[_Union[RunReopenedFact, _Mapping]] = ..., run_removed: _Optional[_Union[RunRemovedFact, _Mapping]] = ..., submitted: _Optional[_Union[SubmittedFact, _Mapping]] = ..., cancelled: _Optional[_Union[CancelledFact, _Mapping]] = ..., sealed: _Optional[_Union[SealedFact, _Mapping]] = ..., started: _Optional[_Union[StartedFact, _Mapping]] = ..., finished: _Optional[_Union[FinishedFact, _Mapping]] = ..., failed: _Optional[_Union[FailedFact, _Mapping]] = ..., scored: _Optional[_Union[ScoredFact, _Mapping]] = ..., scoring_failed: _Optional[_Union[ScoringFailedFact, _Mapping]] = ..., step_done: _Optional[_Union[StepDoneFact, _Mapping]] = ..., step_failed: _Optional[_Union[StepFailedFact, _Mapping]] = ..., policy: _Optional[_Union[PolicyFact, _Mapping]] = ..., tick: _Optional[_Union[TickFact, _Mapping]] = ..., fleet: _Optional[_Union[FleetFact, _Mapping]] = ..., pruned: _Optional[_Union[TrajectoriesPrunedFact, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
 
 class RunOpenedFact(_message.Message):
     __slots__ = ("domains", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "min_reward_spread", "end_steps", "selection", "mode", "version_window_steps", "window_auto", "drift_bound", "fleet_weight", "owed_items")
@@ -259,6 +261,16 @@ class FleetFact(_message.Message):
     EPISODES_FIELD_NUMBER: _ClassVar[int]
     episodes: int
     def __init__(self, episodes: _Optional[int] = ...) -> None: ...
+
+class TrajectoriesPrunedFact(_message.Message):
+    __slots__ = ("episode_ids", "keep_steps", "size_bytes")
+    EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    episode_ids: _containers.RepeatedScalarFieldContainer[str]
+    keep_steps: int
+    size_bytes: int
+    def __init__(self, episode_ids: _Optional[_Iterable[str]] = ..., keep_steps: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("item_admitted", "evaluation_admitted", "member_revoked", "item_taken", "item_dropped", "batch_closed", "window_set")

@@ -137,6 +137,26 @@ class GetLedgerRequest(_message.Message):
     run_id: str
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
 
+class RecordPruningRequest(_message.Message):
+    __slots__ = ("run_id", "episode_ids", "keep_steps", "size_bytes")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    episode_ids: _containers.RepeatedScalarFieldContainer[str]
+    keep_steps: int
+    size_bytes: int
+    def __init__(self, run_id: _Optional[str] = ..., episode_ids: _Optional[_Iterable[str]] = ..., keep_steps: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class RecordPruningResponse(_message.Message):
+    __slots__ = ("event_id", "time")
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    event_id: str
+    time: _timestamp_pb2.Timestamp
+    def __init__(self, event_id: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
 class RunLedger(_message.Message):
     __slots__ = ("submitted", "trained", "dropped", "in_flight", "evaluations", "batches", "out_of_order_max", "out_of_order_mean", "staleness_mean", "staleness_max", "wanted_mix", "achieved_mix", "measured_stall_share", "in_flight_by_stage", "balanced", "domains", "evaluations_ended", "evaluations_in_flight", "lag_items_max", "lag_items_mean", "partial_episodes", "window_items", "fleet_episodes")
     class DroppedEntry(_message.Message):

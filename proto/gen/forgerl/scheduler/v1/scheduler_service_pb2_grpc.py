@@ -54,6 +54,11 @@ class SchedulerServiceStub(object):
                 request_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.GetLedgerRequest.SerializeToString,
                 response_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RunLedger.FromString,
                 _registered_method=True)
+        self.RecordPruning = channel.unary_unary(
+                '/forgerl.scheduler.v1.SchedulerService/RecordPruning',
+                request_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningRequest.SerializeToString,
+                response_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServiceServicer(object):
@@ -84,6 +89,14 @@ class SchedulerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordPruning(self, request, context):
+        """Records, before they are freed, which trajectories are. INVALID_ARGUMENT for an episode that isn't closed: in flight, or
+        in a batch that isn't trained.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -106,6 +119,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.GetLedger,
                     request_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.GetLedgerRequest.FromString,
                     response_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RunLedger.SerializeToString,
+            ),
+            'RecordPruning': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordPruning,
+                    request_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningRequest.FromString,
+                    response_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -216,6 +234,33 @@ class SchedulerService(object):
             '/forgerl.scheduler.v1.SchedulerService/GetLedger',
             forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.GetLedgerRequest.SerializeToString,
             forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RunLedger.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordPruning(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forgerl.scheduler.v1.SchedulerService/RecordPruning',
+            forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningRequest.SerializeToString,
+            forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningResponse.FromString,
             options,
             channel_credentials,
             insecure,

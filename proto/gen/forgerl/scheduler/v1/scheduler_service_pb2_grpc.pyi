@@ -36,6 +36,10 @@ class SchedulerServiceStub:
     ExplainEpisode: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ExplainEpisodeRequest, _scheduler_service_pb2.EpisodeLedger]
     """Why an episode was trained, or not: every recorded fact, in order."""
     GetLedger: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetLedgerRequest, _scheduler_service_pb2.RunLedger]
+    RecordPruning: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.RecordPruningRequest, _scheduler_service_pb2.RecordPruningResponse]
+    """Records, before they are freed, which trajectories are. INVALID_ARGUMENT for an episode that isn't closed: in flight, or
+    in a batch that isn't trained.
+    """
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -45,6 +49,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ExplainEpisode: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ExplainEpisodeRequest, _scheduler_service_pb2.EpisodeLedger]  # type: ignore[assignment]
     """Why an episode was trained, or not: every recorded fact, in order."""
     GetLedger: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetLedgerRequest, _scheduler_service_pb2.RunLedger]  # type: ignore[assignment]
+    RecordPruning: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.RecordPruningRequest, _scheduler_service_pb2.RecordPruningResponse]  # type: ignore[assignment]
+    """Records, before they are freed, which trajectories are. INVALID_ARGUMENT for an episode that isn't closed: in flight, or
+    in a batch that isn't trained.
+    """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -75,5 +83,15 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.GetLedgerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.RunLedger, _abc.Awaitable[_scheduler_service_pb2.RunLedger]]: ...
+
+    @_abc_1.abstractmethod
+    def RecordPruning(
+        self,
+        request: _scheduler_service_pb2.RecordPruningRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_service_pb2.RecordPruningResponse, _abc.Awaitable[_scheduler_service_pb2.RecordPruningResponse]]:
+        """Records, before they are freed, which trajectories are. INVALID_ARGUMENT for an episode that isn't closed: in flight, or
+        in a batch that isn't trained.
+        """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
