@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 from forgerl.common.v1 import task_pb2
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import episode_service_pb2, record_pb2
@@ -61,7 +62,7 @@ class RecordedDesk:
         """What is to be appended with the submission; `policies`: the run's, by digest. Raises InvalidInput."""
         _check_end(given)
         try:
-            trajectory = await asyncio.to_thread(contract.decode, await self._blobs.get(given.recorded.trajectory))
+            trajectory = await asyncio.to_thread(contract.view, await self._blobs.get(given.recorded.trajectory))
         except (contract.MalformedTrajectory, Permanent) as error:
             raise InvalidInput("recorded.trajectory", str(error), "an Arrow file as data export writes it") from error
         _check_nodes(trajectory)
@@ -75,11 +76,9 @@ class RecordedDesk:
     async def _seal(
         self, given: episode_service_pb2.Submission, trajectory: contract.Trajectory, policies: Collection[str]
     ) -> gateway_pb2.TrajectorySealed:
-        nodes = tuple(
-            replace(node, spans=tuple(_span(span, policies) for span in node.spans), infra=False)
-            for node in trajectory.nodes
-        )
+        nodes = tuple(_node(node, policies) for node in trajectory.nodes)
         named = contract.Trajectory(given.episode_id, given.run_id, nodes)
+        # A node that stays as it is is the same object: then this looks at no token.
         blob = given.recorded.trajectory
         if named != trajectory:
             blob = await self._blobs.put(await asyncio.to_thread(contract.encode, named), contract.MEDIA_TYPE)
@@ -108,11 +107,17 @@ def _check_nodes(trajectory: contract.Trajectory) -> None:
         where = f"recorded.trajectory: node {node.node_id}"
         if not node.token_ids:
             raise InvalidInput(f"{where}: token_ids", "none", "one or more")
-        # One that is not finite makes the sum so.
-        if not math.isfinite(sum(node.logprobs)) or max(node.logprobs) > MAX_LOGPROB:
+        logprobs_T = np.asarray(node.logprobs)
+        # The largest is not a number where any is not one.
+        if not logprobs_T.max() <= MAX_LOGPROB or logprobs_T.min() == -math.inf:
             raise InvalidInput(f"{where}: logprobs", "one that is positive or not finite", "finite, 0 or less")
         if not node.temperature > 0:
             raise InvalidInput(f"{where}: temperature", node.temperature, "above 0, as it was sampled")
+
+
+def _node(node: contract.Node, policies: Collection[str]) -> contract.Node:
+    spans = tuple(_span(span, policies) for span in node.spans)
+    return node if spans == node.spans and not node.infra else replace(node, spans=spans, infra=False)
 
 
 def _span(span: contract.Span, policies: Collection[str]) -> contract.Span:

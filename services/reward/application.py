@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from opentelemetry import trace
 
 from services.contract.outcomes import class_of_outcome, class_of_verdict
-from services.contract.trajectory import MalformedTrajectory, Trajectory, decode
+from services.contract.trajectory import MalformedTrajectory, Trajectory, view_messages
 from services.kernel.blobs import Blobs
 from services.kernel.envelope import Event
 from services.kernel.errors import Permanent
@@ -98,7 +98,8 @@ class Scoring:
 
     async def _trajectory(self, episode_id: str, case: Case) -> Trajectory:
         assert case.trajectory is not None
-        trajectory = decode(await self._blobs.get(case.trajectory))
+        # No rule reads how a token was sampled, and the gateway has checked that.
+        trajectory = view_messages(await self._blobs.get(case.trajectory))
         if trajectory.episode_id != episode_id:
             raise MalformedTrajectory(f"trajectory: given {trajectory.episode_id}'s; allowed {episode_id}'s")
         return trajectory

@@ -4,7 +4,7 @@ It refuses to trust content: a message that isn't a JSON object counts as empty.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -31,7 +31,7 @@ class Turn:
     calls: tuple[ToolCall, ...]
     results: tuple[str, ...]
     scripts_before: frozenset[str]
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     finish_reason: str
     tool_names: frozenset[str]
 

@@ -1,6 +1,7 @@
 """Episodes that were run elsewhere: refused by name, sealed as what they are, never taken for fresh."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from forgerl.common.v1 import task_pb2
@@ -46,6 +47,24 @@ async def test_it_is_sealed_under_its_own_name_and_foreign_policies_count_as_non
     assert kept.nodes[1].logprobs == pytest.approx(SAMPLED.logprobs)
 
 
+async def test_one_that_is_already_what_it_is_sealed_as_keeps_its_blob(rig: Rig):
+    await rig.desk.create_run("r1", spec())
+    # Rounding left the second token a hair above zero, which is no reason to refuse it.
+    theirs = replace(SAMPLED, spans=(Span(0, 3, -1, "theirs"),), logprobs=(-0.5, 5e-7, -0.1))
+    for name, nodes, same in (
+        ("ep-1", (NODES[0], theirs), True),
+        ("ep-2", (NODES[0], replace(theirs, infra=True)), False),
+        ("ep-3", (NODES[0], replace(theirs, spans=(Span(0, 3, 4, "theirs"),))), False),
+    ):
+        blob = await rig.blobs.put(encode(Trajectory(name, "r1", nodes)), MEDIA_TYPE)
+        given = task_pb2.RecordedEpisode(trajectory=blob, outcome=task_pb2.OUTCOME_COMPLETED, agent_wall_s=1.0)
+        await rig.desk.submit(submission(name, recorded=given))
+        seal = await rig.desk.recorded_seal(name)
+        kept = decode(await rig.blobs.get(seal.trajectory))
+        assert (seal.trajectory == blob) == same
+        assert kept == decode(encode(Trajectory(name, "r1", (NODES[0], theirs))))
+
+
 @pytest.mark.parametrize(
     ("nodes", "more", "field"),
     [
@@ -56,6 +75,14 @@ async def test_it_is_sealed_under_its_own_name_and_foreign_policies_count_as_non
             "recorded.trajectory: node 1: logprobs",
         ),
         ((NODES[0], replace(SAMPLED, logprobs=(-0.5, 0.3, -0.1))), {}, "recorded.trajectory: node 1: logprobs"),
+        ((NODES[0], replace(SAMPLED, logprobs=(-0.5, -inf, -0.1))), {}, "recorded.trajectory: node 1: logprobs"),
+        ((NODES[0], replace(SAMPLED, logprobs=(-0.5, inf, -0.1))), {}, "recorded.trajectory: node 1: logprobs"),
+        ((NODES[0], replace(SAMPLED, logprobs=(2e-6, -0.5, -0.1))), {}, "recorded.trajectory: node 1: logprobs"),
+        (
+            (NODES[0], replace(SAMPLED, token_ids=(), logprobs=(), spans=())),
+            {},
+            "recorded.trajectory: node 1: token_ids",
+        ),
         ((NODES[0], replace(SAMPLED, temperature=0.0)), {}, "recorded.trajectory: node 1: temperature"),
         (NODES, {"outcome": task_pb2.OUTCOME_INFRA}, "recorded.outcome"),
         (NODES, {"agent_wall_s": -1.0}, "recorded.agent_wall_s"),

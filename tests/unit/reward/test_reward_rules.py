@@ -1,9 +1,13 @@
 """Each process rule on turns worked out by hand, and the turns that a trajectory is read as."""
 
 import json
+from array import array
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.contract.outcomes import FailureClass
 from services.contract.trajectory import Node, Span, Trajectory
@@ -58,6 +62,20 @@ def test_repetition():
     assert repetition.penalty(replace(PLAIN, token_ids=(1, 2) * 20)) == pytest.approx(-(1 - 2 / 37))
     # 24 new tokens and 16 repeated: of 37 runs 13 were seen before (21 are new, 3 cross the seam): tolerated
     assert repetition.penalty(replace(PLAIN, token_ids=(*range(24), *range(16)))) == 0.0
+
+
+@given(st.lists(st.integers(0, 5), min_size=24, max_size=80))
+def test_repetition_counts_every_run_whatever_the_quick_look_says(ids: list[int]):
+    runs = [tuple(ids[at : at + 4]) for at in range(len(ids) - 3)]
+    share = 1 - len(set(runs)) / len(runs)
+    assert repetition.penalty(replace(PLAIN, token_ids=ids)) == (-share if share > 0.5 else 0.0)
+    assert repetition.fewest_pairs(ids) <= len(set(pairwise(ids)))
+
+
+def test_the_quick_look_spares_ordinary_text_the_count():
+    # 1,000 different pairs in 8,192 places: a place in sixteen is met twice.
+    assert repetition.fewest_pairs(range(1_001)) > 900
+    assert repetition.fewest_pairs(memoryview(array("I", [2**32 - 1, 0] * 500))) == 2
 
 
 @pytest.mark.parametrize(
