@@ -54,14 +54,7 @@ class Blobs:
 
     async def get(self, ref: BlobRef) -> bytes:
         """The bytes of a reference. Raises Permanent when they are missing or corrupt."""
-        body = await self._read(self._key(ref.uri))
-        try:
-            data = await asyncio.to_thread(zstandard.decompress, body) if ref.uri.endswith(".zst") else body
-        except zstandard.ZstdError as error:
-            raise Permanent(f"blob {ref.uri} is corrupt: {error}") from error
-        if await asyncio.to_thread(_sha256, data) != ref.sha256:
-            raise Permanent(f"blob {ref.uri} is corrupt: its sha256 is not {ref.sha256}")
-        return data
+        return await self._read(self._key(ref.uri), ref.sha256)
 
     async def exists(self, ref: BlobRef) -> bool:
         """Whether the bytes are there."""
@@ -88,12 +81,9 @@ class Blobs:
         Raises Permanent when the folder is incomplete or corrupt.
         """
         key = self._key(uri)
-        manifest = await self._read(f"{key}/{_MANIFEST}")
-        files = cast("dict[str, str]", json.loads(manifest)["files"])
+        files = cast("dict[str, str]", json.loads(await self._read(f"{key}/{_MANIFEST}"))["files"])
         for name, digest in files.items():
-            data = await self._read(f"{key}/{name}")
-            if await asyncio.to_thread(_sha256, data) != digest:
-                raise Permanent(f"{uri}/{name} is corrupt: its sha256 is not {digest}")
+            data = await self._read(f"{key}/{name}", digest)
             if self._root is None:
                 (to / name).parent.mkdir(parents=True, exist_ok=True)
                 await asyncio.to_thread((to / name).write_bytes, data)
@@ -120,12 +110,14 @@ class Blobs:
             raise Permanent(f"{uri} is not in this blob store ({self._url})")
         return uri.removeprefix(f"{self._url}/").rstrip("/")
 
-    async def _read(self, key: str) -> bytes:
+    async def _read(self, key: str, sha256: str | None = None) -> bytes:
         try:
-            return bytes(await (await obstore.get_async(self._store, key)).bytes_async())
-        except FileNotFoundError:
+            # One change of threads, in which a file is read too: several cost more than the reading.
+            found = self._root / key if self._root else await (await obstore.get_async(self._store, key)).bytes_async()
+            return await asyncio.to_thread(_unpacked, found, key, sha256)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise Permanent(f"blob {self._url}/{key} is missing") from None
-        except BaseError as error:
+        except (OSError, BaseError) as error:
             raise Transient(f"blob store: {error}") from error
 
     async def _write(self, key: str, data: bytes, *, fresh: bool = False) -> None:
@@ -137,6 +129,17 @@ class Blobs:
             raise Transient(f"blob store {self._url}: {error}") from error
         if self._durable and self._root is not None:
             await asyncio.to_thread(_sync, self._root / key)
+
+
+def _unpacked(found: Any, key: str, sha256: str | None) -> bytes:
+    body = found.read_bytes() if isinstance(found, Path) else bytes(found)
+    try:
+        data = zstandard.decompress(body) if key.startswith("sha256/") and key.endswith(".zst") else body
+    except zstandard.ZstdError as error:
+        raise Permanent(f"blob {key} is corrupt: {error}") from error
+    if sha256 is not None and _sha256(data) != sha256:
+        raise Permanent(f"blob {key} is corrupt: its sha256 is not {sha256}")
+    return data
 
 
 def _sha256(data: bytes) -> str:

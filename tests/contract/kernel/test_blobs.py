@@ -46,6 +46,9 @@ async def test_missing_foreign_and_wrong_blobs_are_permanent_errors(blobs: Blobs
     for bad in (
         BlobRef(uri=ref.uri.replace(ref.sha256, "0" * 64), sha256="0" * 64),
         BlobRef(uri=ref.uri, sha256="0" * 64),
+        BlobRef(uri=ref.uri),
+        BlobRef(uri=ref.uri.rpartition("/")[0], sha256=ref.sha256),
+        BlobRef(uri=f"{ref.uri}/deeper", sha256=ref.sha256),
         BlobRef(uri="file:///etc/passwd", sha256=ref.sha256),
         BlobRef(uri=ref.uri.partition("sha256/")[0] + "../../etc/passwd", sha256=ref.sha256),
     ):
@@ -60,15 +63,18 @@ async def test_a_folder_is_kept_fetched_and_freed(blobs: Blobs, tmp_path: Path) 
     (folder / "deep").mkdir(parents=True)
     (folder / "a.bin").write_bytes(b"12345")
     (folder / "deep" / "b.txt").write_text("bb")
+    (folder / "packed.zst").write_bytes(b"as it is")
     uri = await blobs.put_folder("policies/run-1/3", folder)
     fetched = await blobs.fetch_folder(uri, tmp_path / "to")
     assert ((fetched / "a.bin").read_bytes(), (fetched / "deep/b.txt").read_text()) == (b"12345", "bb")
     files = {"a.bin": hashlib.sha256(b"12345").hexdigest(), "deep/b.txt": hashlib.sha256(b"bb").hexdigest()}
+    files["packed.zst"] = hashlib.sha256(b"as it is").hexdigest()
+    assert (fetched / "packed.zst").read_bytes() == b"as it is"
     assert json.loads(await _manifest(blobs, uri)) == {"files": files}
     assert await blobs.put_folder("policies/run-1/3", folder) == uri
     await blobs.put_folder("policies/run-1/30", folder)
     count, size_bytes = await blobs.delete(uri)
-    assert (count, size_bytes) == (3, 7 + len(await _manifest(blobs, uri + "0")))
+    assert (count, size_bytes) == (4, 15 + len(await _manifest(blobs, uri + "0")))
     with pytest.raises(Permanent, match="missing"):
         await blobs.fetch_folder(uri, tmp_path / "again")
     assert await blobs.delete(uri) == (0, 0)
