@@ -1,8 +1,8 @@
-"""`forgerl data`: SQL over the pool and exports of it, for which nothing has to be up; and imports into a run."""
+"""`forgerl data`: SQL over the pool and exports of it, for which nothing has to be up; imports; retention."""
 
 import asyncio
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from services.cli.errors import UsageError
 from services.cli.pool.export import export_jsonl, export_parquet, export_recorded
 from services.cli.pool.importing import read_file, submissions
 from services.cli.pool.places import PoolPlaces
+from services.cli.pool.pruning import plan_pruning
 from services.cli.pool.query import read_tables, run_query, tables_of
 from services.cli.pool.reading import Pool
 from services.client import Client
@@ -30,6 +31,7 @@ def query_data(instance: str | None, sql: str, runs: list[str], *, as_json: bool
         return await read_tables(pool, runs or await pool.runs(), names, _show_progress)
 
     columns, rows = run_query(sql, asyncio.run(read()))
+    _tell_pruned(pool, "turns and tokens lack them")
     if as_json:
         for row in rows:
             print(json.dumps(dict(zip(columns, row, strict=True)), default=_plain))  # noqa: T201
@@ -46,9 +48,11 @@ def export_data(instance: str | None, run: str, out: Path, kind: str) -> None:
     """Writes OUT whole or not at all."""
     if kind not in EXPORTS:
         raise UsageError(f"--format: given {kind!r}; allowed {', '.join(EXPORTS)}")
-    written = asyncio.run(EXPORTS[kind](Pool(PoolPlaces.of(instance)), run, out, _show_progress))
+    pool = Pool(PoolPlaces.of(instance))
+    written = asyncio.run(EXPORTS[kind](pool, run, out, _show_progress))
     counts = ", ".join(f"{count} {name}" for name, count in sorted(written.items()))
     Console(highlight=False).print(f"forgerl: {run} is at {out}: {counts}", soft_wrap=True)
+    _tell_pruned(pool, "the export lacks them")
 
 
 def import_data(instance: str | None, run: str, file: Path, *, whole_only: bool) -> None:
@@ -64,6 +68,36 @@ def import_data(instance: str | None, run: str, file: Path, *, whole_only: bool)
         f"forgerl: {created} episodes of {file} are in {run}, {len(wanted) - created} were there already",
         soft_wrap=True,
     )
+
+
+def prune_data(instance: str | None, run: str, keep_steps: int, *, dry_run: bool) -> None:
+    """Frees what closed long ago; every part is recorded by the scheduler before its first blob goes."""
+    pool = Pool(PoolPlaces.of(instance))
+    plan = asyncio.run(plan_pruning(pool, PoolPlaces.of(instance).blob_url, run, keep_steps))
+    console = Console(highlight=False)
+    if plan.kept_by_others:
+        console.print(f"forgerl: {plan.kept_by_others} blobs stay, since episodes that are kept refer to them")
+    if not dry_run and plan.episodes:
+        with Client(instance) as client:
+            for done, part in enumerate(plan.parts(_EVERY), start=1):
+                if part.unrecorded:
+                    client.record_pruning(run, part.unrecorded, keep_steps, part.size_bytes)
+                asyncio.run(pool.free(part.uris))
+                _show_progress(min(done * _EVERY, len(plan.episodes)), len(plan.episodes))
+    console.print(
+        f"forgerl: {plan.blobs} blobs, {plan.size_bytes / 1e6:.1f} MB {'would be' if dry_run else 'are'} freed:"
+        f" {len(plan.episodes)} episodes of {run} closed by step {max(0, plan.last_step)} of {plan.steps}",
+        soft_wrap=True,
+    )
+
+
+def _tell_pruned(pool: Pool, and_so: str) -> None:
+    if not pool.pruned:
+        return
+    last = max(row.pruned_at_s or 0.0 for row in pool.pruned)
+    when = datetime.fromtimestamp(last, UTC).isoformat(sep=" ", timespec="seconds")
+    said = f"forgerl: {len(pool.pruned)} trajectories were pruned, the last at {when}; {and_so}"
+    Console(stderr=True, highlight=False).print(said, soft_wrap=True)
 
 
 def _show_progress(done: int, total: int) -> None:

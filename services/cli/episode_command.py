@@ -15,8 +15,10 @@ from services.cli.errors import UsageError
 from services.client import Client
 from services.client.tasks import TaskSource
 from services.client.traces import SpanNode
+from services.kernel.errors import ForgeError
 
 _TEXT_LIMIT = 1200
+_PRUNED = "trajectory pruned"
 
 
 def state_of(view: episodes_pb.EpisodeView) -> str:
@@ -91,7 +93,8 @@ def list_episodes(instance: str | None, run_id: str, limit: int, *, evaluation: 
 def show_episode(instance: str | None, episode_id: str) -> None:
     """The tree: context nodes dim, sampled ones with tokens, mean logprob and the policies that wrote them."""
     with Client(instance) as client:
-        view, transcript = client.episode(episode_id), client.transcript(episode_id)
+        view = client.episode(episode_id)
+        transcript, pruned = _transcript(client, episode_id)
     score = ""
     if view.HasField("score"):
         score = f" · performance {view.score.performance:.2f} ({view.score.failure_class})"
@@ -99,11 +102,25 @@ def show_episode(instance: str | None, episode_id: str) -> None:
     places: dict[int, Tree] = {-1: root}
     for node in transcript.nodes:
         places[node.node_id] = places.get(node.parent_id, root).add(_node_text(node))
+    if pruned:
+        root.add(escape(pruned))
     if view.answer:
         root.add(f"[bold]answer[/] {escape(view.answer[:_TEXT_LIMIT])}")
     if view.detail or view.score.detail:
         root.add(f"[bold]detail[/] {escape(view.detail or view.score.detail)}")
     Console(highlight=False).print(root)
+
+
+def _transcript(client: Client, episode_id: str) -> tuple[episodes_pb.Transcript, str]:
+    """The episode's text; or none, and when it was pruned. Raises ForgeError when it is lost for another reason."""
+    try:
+        return client.transcript(episode_id), ""
+    except ForgeError:
+        for line in client.why(episode_id).lines:
+            if line.fact.startswith(_PRUNED):
+                when = line.time.ToDatetime().isoformat(sep=" ", timespec="seconds")
+                return episodes_pb.Transcript(), f"pruned at {when} ({line.event_id}): {line.fact}"
+        raise
 
 
 def _node_text(node: episodes_pb.TranscriptNode) -> str:

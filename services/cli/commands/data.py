@@ -1,4 +1,4 @@
-"""data query, data export, data import."""
+"""data query, data export, data import, data prune."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,7 @@ def register(app: typer.Typer) -> None:
     app.command("query")(query)
     app.command("export")(export)
     app.command("import")(import_)
+    app.command("prune")(prune)
 
 
 def query(
@@ -57,3 +58,17 @@ def import_(
     from services.cli.data_command import import_data
 
     import_data(instance, run, file, whole_only=whole_groups)
+
+
+def prune(
+    run: RunArgument,
+    keep_steps: Annotated[
+        int, typer.Option("--keep-steps", min=1, help="Keep what was trained or dropped in the last N steps.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be freed.")] = False,
+    instance: InstanceOption = None,
+) -> None:
+    """Free old trajectories, also of a run that goes on. The record of every episode stays."""
+    from services.cli.data_command import prune_data
+
+    prune_data(instance, run, keep_steps, dry_run=dry_run)

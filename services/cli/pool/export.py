@@ -64,7 +64,7 @@ async def export_jsonl(pool: Pool, run_id: str, out: Path, progress: Progress) -
     partial = _partial(out)
     index = await pool.index(run_id)
     rows = list(index.episodes.values())
-    total, lines, done = sum(row.trajectory is not None for row in rows), 0, 0
+    total, lines, done = sum(row.readable for row in rows), 0, 0
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("w", encoding="utf-8") as file:

@@ -17,7 +17,8 @@ from forgerl.trainer.v1.report_pb2 import StepReport
 class EpisodeRow:
     """See the module. `state`: queued, in_flight, ended, batched; finally trained, dropped or evaluated.
 
-    `advantages`: one a sampled node of the trajectory, in its order; empty where nothing was trained.
+    `advantages`: one a sampled node of the trajectory, in its order; empty where nothing was trained. `dropped_after`:
+    steps done when the item was dropped, or the evaluation was over.
     """
 
     run_id: str
@@ -50,13 +51,21 @@ class EpisodeRow:
     trajectory: BlobRef | None = None
     score: Score | None = None
     advantages: tuple[float, ...] = ()
+    dropped_after: int | None = None
+    pruned_at_s: float | None = None
+
+    @property
+    def readable(self) -> bool:
+        """It was sealed, and its trajectory was not pruned."""
+        return self.trajectory is not None and self.pruned_at_s is None
 
 
 @dataclass(slots=True)
 class PoolIndex:
-    """All episodes of a run, in the order of submission; its groups; the place of each group in the queue."""
+    """All episodes of a run, in the order of submission; its groups; how many steps were done."""
 
     run_id: str
+    steps: int = 0
     episodes: dict[str, EpisodeRow] = field(default_factory=dict[str, EpisodeRow])
     groups: dict[str, list[EpisodeRow]] = field(default_factory=dict[str, list[EpisodeRow]])
 
@@ -67,7 +76,14 @@ class PoolIndex:
                 self._submitted(record)
             case "sealed" | "finished" | "failed" | "scored" | "scoring_failed" | "cancelled":
                 self._told(record)
+            case "step_failed":
+                self.steps = max(self.steps, int(record.step_failed.step))
+            case "pruned":
+                for episode_id in record.pruned.episode_ids:
+                    if row := self.episodes.get(episode_id):
+                        row.pruned_at_s = record.taken_at_s
             case "step_done":
+                self.steps = max(self.steps, int(record.step_done.step))
                 for trained in record.step_done.episodes:
                     self._trained(trained)
             case _:
@@ -87,6 +103,12 @@ class PoolIndex:
             row.trained_tokens, row.staleness_steps = episode.trained_tokens, episode.staleness_steps
             row.loss_weight, row.masked_tokens = episode.loss_weight, episode.masked_tokens
             row.advantages = tuple(episode.turn_advantages)
+
+    def closed_step(self, row: EpisodeRow) -> int | None:
+        """The step that used it up, or the last one when it was dropped; None: in flight, or in a batch not trained."""
+        if row.dropped_after is not None:
+            return row.dropped_after
+        return row.batch if row.batch is not None and row.batch <= self.steps else None
 
     def _submitted(self, record: queue_pb2.QueueAdvanced) -> None:
         told = record.submitted
@@ -110,6 +132,8 @@ class PoolIndex:
                 row.sealed_at_s, row.sampled_tokens = record.occurred_at_s, fact.sampled_tokens
                 row.first_policy_step = fact.first_policy_step
                 row.trajectory = BlobRef.FromString(fact.trajectory)
+                if row.kind == "evaluation":
+                    self._ended(row)
             case "finished" | "failed":
                 row.finished_at_s, row.outcome = record.occurred_at_s, outcome_name(fact.outcome)
                 row.agent_wall_s = fact.agent_wall_s if name == "finished" else None
@@ -127,6 +151,8 @@ class PoolIndex:
     def _ended(self, row: EpisodeRow) -> None:
         if row.kind == "evaluation":
             row.state = "evaluated" if row.score is not None else row.state
+            if row.score is not None and row.trajectory is not None and row.finished_at_s is not None:
+                row.dropped_after = self.steps
         elif row.state in ("queued", "in_flight"):
             row.state = "ended"
 
@@ -157,6 +183,7 @@ class PoolIndex:
             case "item_dropped":
                 for row in self.groups.get(decision.item_dropped.group_id, ()):
                     row.state, row.reason = "dropped", decision.item_dropped.reason
+                    row.dropped_after = self.steps
             case _:
                 pass
 

@@ -40,7 +40,7 @@ async def read_tables(pool: Pool, runs: Sequence[str], names: set[str], progress
         for name in names - set(FROM_TRAJECTORIES):
             parts[name].append(index_table(name, index))
     if names & set(FROM_TRAJECTORIES):
-        total, done = sum(row.trajectory is not None for index in indexes for row in index.episodes.values()), 0
+        total, done = sum(row.readable for index in indexes for row in index.episodes.values()), 0
         for index in indexes:
             async for row, trajectory in pool.trajectories(list(index.episodes.values())):
                 done += 1

@@ -32,25 +32,31 @@ class Pool:
     def __init__(self, places: PoolPlaces) -> None:
         self._places = places
         self._blobs = Blobs.open(places.blob_url)
+        # Episodes that were asked for, of which only the record is left.
+        self.pruned: list[EpisodeRow] = []
 
     async def runs(self) -> list[str]:
         """Ids of all runs."""
-        async with self._store("scheduler") as store:
+        async with self.store("scheduler") as store:
             return [stream.removeprefix(_QUEUES) for stream in await store.streams(_QUEUES)]
 
-    async def index(self, run_id: str) -> PoolIndex:
-        """The index of a run. Raises UsageError when it isn't known."""
-        async with self._store("scheduler") as store:
+    async def index(self, run_id: str, *, reports: bool = True) -> PoolIndex:
+        """The index of a run, with what the trainer reported. Raises UsageError when it isn't known."""
+        async with self.store("scheduler") as store:
             events = await store.read(_QUEUES + run_id)
             known = [stream.removeprefix(_QUEUES) for stream in await store.streams(_QUEUES)] if not events else []
         if not events:
             raise UsageError(f"run: given {run_id!r}; the pool holds {', '.join(known) or 'none'}")
         records = [event.message for event in events if isinstance(event.message, QueueAdvanced)]
-        return fold(run_id, records, await self._reports(run_id))
+        return fold(run_id, records, await self._reports(run_id) if reports else ())
 
     async def trajectories(self, rows: Sequence[EpisodeRow]) -> AsyncIterator[tuple[EpisodeRow, Trajectory]]:
-        """The sealed trajectories among the rows, in their order. Raises CommandError when one can't be read."""
-        sealed = [row for row in rows if row.trajectory is not None]
+        """The sealed trajectories among the rows, in their order; `pruned` then lists those that are gone.
+
+        Raises CommandError when one can't be read.
+        """
+        self.pruned += [row for row in rows if row.pruned_at_s is not None]
+        sealed = [row for row in rows if row.readable]
         for first in range(0, len(sealed), _AT_ONCE):
             some = sealed[first : first + _AT_ONCE]
             for row, trajectory in zip(some, await asyncio.gather(*map(self._trajectory, some)), strict=True):
@@ -58,7 +64,7 @@ class Pool:
 
     async def recorded(self, rows: Sequence[EpisodeRow]) -> AsyncIterator[tuple[EpisodeRow, RecordedLine]]:
         """The episodes whole, with task and answer, which gateway and rollout know."""
-        async with self._store("gateway") as gateway, self._store("rollout") as rollout:
+        async with self.store("gateway") as gateway, self.store("rollout") as rollout:
             async for row, trajectory in self.trajectories(rows):
                 own = [event.message for event in await gateway.read(f"gateway.episode/{row.episode_id}")]
                 ended = [event.message for event in await rollout.read(f"rollout.episode/{row.episode_id}")]
@@ -83,21 +89,28 @@ class Pool:
         except (Permanent, MalformedTrajectory) as error:
             raise CommandError(f"episode {row.episode_id}: {error}") from error
 
+    async def free(self, uris: Sequence[str]) -> None:
+        """Delete blobs; one that is gone already is no error."""
+        for first in range(0, len(uris), _AT_ONCE):
+            await asyncio.gather(*map(self._blobs.delete, uris[first : first + _AT_ONCE]))
+
+    def located(self, uri: str) -> str:
+        """Where a blob is, also in a stack whose folder was moved or copied: the name is that of the content."""
+        root, _, name = uri.rpartition("/sha256/")
+        return f"{self._places.blob_url.rstrip('/')}/sha256/{name}" if root else uri
+
     async def _get(self, ref: BlobRef) -> bytes:
-        """Also of a stack whose folder was moved or copied: the name is that of the content."""
-        root, _, name = ref.uri.rpartition("/sha256/")
-        if root and root != self._places.blob_url.rstrip("/"):
-            ref = BlobRef(uri=f"{self._places.blob_url.rstrip('/')}/sha256/{name}", sha256=ref.sha256)
-        return await self._blobs.get(ref)
+        return await self._blobs.get(BlobRef(uri=self.located(ref.uri), sha256=ref.sha256))
 
     async def _reports(self, run_id: str) -> list[StepReport]:
-        async with self._store("trainer") as store:
+        async with self.store("trainer") as store:
             events = await store.read(f"trainer.policy/{run_id}")
         steps = [event.message for event in events if isinstance(event.message, trainer_pb2.StepCompleted)]
         return [StepReport.FromString(await self._get(step.report)) for step in steps if step.HasField("report")]
 
     @asynccontextmanager
-    async def _store(self, service: str) -> AsyncIterator[EventStore]:
+    async def store(self, service: str) -> AsyncIterator[EventStore]:
+        """A service's store, to be read. Raises UsageError when it isn't there."""
         know_private_messages()
         url = self._places.store(service)
         store = EventStore.open(url, Catalogue.from_modules(_MODULES), SystemClock())

@@ -26,7 +26,7 @@ EPISODES = pa.schema(
         *(("failure_class", _TEXT), ("performance", _REAL), ("sampled_tokens", _INT), ("first_policy_step", _INT)),
         *(("position", _INT), ("batch", _INT), ("total_reward", _REAL), ("mean_advantage", _REAL)),
         *(("trained_tokens", _INT), ("loss_weight", _REAL), ("masked_tokens", _INT), ("staleness_steps", _INT)),
-        *(("trajectory_uri", _TEXT), ("trajectory_sha256", _TEXT)),
+        *(("trajectory_uri", _TEXT), ("trajectory_sha256", _TEXT), ("pruned_at", _TIME)),
     ]
 )
 TURNS = pa.schema(
@@ -137,7 +137,7 @@ def _key(row: EpisodeRow) -> dict[str, Any]:
 def _episodes(rows: Iterable[EpisodeRow]) -> Iterator[dict[str, Any]]:
     for row in rows:
         cells = {name: getattr(row, name) for name in EPISODES.names if hasattr(row, name)}
-        for moment in ("submitted", "admitted", "finished", "sealed", "scored"):
+        for moment in ("submitted", "admitted", "finished", "sealed", "scored", "pruned"):
             at_s = getattr(row, f"{moment}_at_s")
             cells[f"{moment}_at"] = None if at_s is None else int(at_s * 1e6)
         if row.trajectory is not None:
