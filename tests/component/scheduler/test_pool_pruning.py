@@ -1,4 +1,4 @@
-"""`forgerl data prune` on real stores and blobs, with the scheduler's own RPC: what is freed, what stays, what is told."""
+"""`forgerl data prune` on real stores and blobs and the scheduler's RPC: what is freed, what stays, what is said."""
 
 import asyncio
 import json
