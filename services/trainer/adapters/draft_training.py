@@ -55,24 +55,25 @@ class DraftTraining:
     def beside(self, hidden_SE: Tensor, forest: Forest, slots: Ints) -> Tensor:
         """Sum over `slots` of KL(policy || head) for the token after each, a scalar whose gradient is the head's alone.
 
-        A root among the slots is left out: a head needs a token before it.
+        A slot that is named k times counts k times, so that merging changes nothing. A root among the slots is left
+        out: a head needs a token before it.
         """
-        wanted_S = torch.zeros(len(hidden_SE), dtype=torch.bool)
-        wanted_S[torch.from_numpy(slots)] = True
-        wanted_S &= torch.from_numpy(forest.parents_S >= 0)
-        if not bool(wanted_S.any()):
+        times_S = torch.bincount(torch.from_numpy(slots), minlength=len(hidden_SE))
+        times_S[torch.from_numpy(forest.parents_S < 0)] = 0
+        if not bool(times_S.any()):
             return hidden_SE.new_zeros(())
         head_TE, slots_T = self.head(hidden_SE.detach(), forest)
-        chosen_C = torch.nonzero(wanted_S.to(slots_T.device)[slots_T])[:, 0]
+        times_T = times_S.to(slots_T.device)[slots_T]
+        chosen_C = torch.nonzero(times_T)[:, 0]
         guess_CE, known_CE = head_TE[chosen_C], hidden_SE.detach()[slots_T[chosen_C]]
         weight_VE, bias_V = self._lm_head()
         score = _scorer(weight_VE, bias_V, self._settings.top_k)
         rows = max(64, CHUNK_ELEMENTS // len(weight_VE))
         total = hidden_SE.new_zeros(())
-        for guess, known in zip(guess_CE.split(rows), known_CE.split(rows), strict=True):
-            part, accepted = checkpoint(score, guess, known, use_reentrant=False)  # pyright: ignore
+        for parts in zip(*(of.split(rows) for of in (guess_CE, known_CE, times_T[chosen_C])), strict=True):
+            part, accepted = checkpoint(score, *parts, use_reentrant=False)  # pyright: ignore
             total = total + part
-            self._note(float(part.detach()), float(accepted), len(guess))
+            self._note(float(part.detach()), float(accepted), int(parts[2].sum()))
         return total
 
     def figures(self) -> dict[str, float]:
@@ -145,16 +146,18 @@ class DraftTraining:
             parameter.grad = torch.stack(known).sum(0) / tokens if known else None
 
 
-def _scorer(weight_VE: Tensor, bias_V: Tensor | None, top_k: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Summed divergence and acceptance of some rows of hidden states, the head's and the policy's."""
+def _scorer(
+    weight_VE: Tensor, bias_V: Tensor | None, top_k: int
+) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Summed divergence and acceptance of rows of hidden states, the head's and the policy's, each so many times."""
     wide = torch.promote_types(weight_VE.dtype, torch.float32)
 
-    def score(guess_CE: Tensor, known_CE: Tensor) -> tuple[Tensor, Tensor]:
+    def score(guess_CE: Tensor, known_CE: Tensor, times_C: Tensor) -> tuple[Tensor, Tensor]:
         draft_CV, policy_CV = (
             torch.nn.functional.linear(rows.to(wide), weight_VE.to(wide), bias_V) for rows in (guess_CE, known_CE)
         )
         with torch.no_grad():
-            accepted = acceptance(policy_CV, draft_CV).sum()
-        return top_k_divergence(policy_CV, draft_CV, top_k).sum(), accepted
+            accepted = (times_C * acceptance(policy_CV, draft_CV)).sum()
+        return (times_C * top_k_divergence(policy_CV, draft_CV, top_k)).sum(), accepted
 
     return score

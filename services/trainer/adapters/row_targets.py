@@ -18,7 +18,9 @@ from services.trainer.tree.head_pass import Scores
 
 RowLoss = Callable[[Sequence[Row], TokenScores], Tensor]
 Beside = Callable[[Tensor, Forest, Ints], Tensor]
-"""Detached hidden states of a forest's slots, the forest, and the slots that predict a trained token -> a loss."""
+"""Detached hidden states of a forest's slots, the forest, and the slots that predict a trained token -> a loss.
+
+A slot is named as often as it predicts one."""
 
 
 def computed_ids(row: Row) -> Ints:
@@ -38,8 +40,8 @@ def row_targets(rows: Sequence[Row], forest: Forest) -> Targets:
 
 
 def trained_slots(rows: Sequence[Row], forest: Forest) -> Ints:
-    """The slots that predict a trained token of the rows, each once."""
-    return np.unique(row_targets(rows, forest).predecessors_N)
+    """The slots that predict a trained token of the rows, each as often as it does."""
+    return row_targets(rows, forest).predecessors_N
 
 
 class RowObjective:

@@ -140,6 +140,28 @@ def test_the_loss_is_the_divergence_from_the_policy_at_the_slots_before_sampled_
     assert loss.item() == pytest.approx(wanted.item(), rel=1e-10)
 
 
+def test_a_slot_that_is_named_twice_counts_twice_so_that_merging_changes_nothing() -> None:
+    policy = small_policy()
+    samples = [s for s in random_samples(2) if len(s) > 2]
+    sums: list[float] = []
+    figures: list[dict[str, float]] = []
+    gradients: list[list[torch.Tensor]] = []
+    for merge in (True, False):
+        forest = build_forest(samples, merge=merge)
+        slots = np.concatenate([forest.sample_slots(i)[1:-1] for i in range(len(samples))])
+        assert (len(np.unique(slots)) < len(slots)) is merge
+        training = DraftTraining(policy, SETTINGS, Alone())
+        loss = training.beside(hidden(policy, forest), forest, slots)
+        loss.backward()
+        sums.append(loss.item())
+        figures.append(training.figures())
+        gradients.append([p.grad for p in training.head.parameters() if p.grad is not None])
+    assert sums[0] == pytest.approx(sums[1], rel=1e-6)
+    assert figures[0] == pytest.approx(figures[1], rel=1e-6)
+    for merged, apart in zip(*gradients, strict=True):
+        assert torch.linalg.norm(merged - apart) <= 1e-6 * torch.linalg.norm(apart)
+
+
 def test_no_gradient_reaches_the_policy_and_a_step_moves_only_the_head() -> None:
     policy = small_policy()
     before = {name: weight.clone() for name, weight in policy.state_dict().items()}
