@@ -26,7 +26,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(given.seed)
     plan = Plan(
-        given.model, given.move, given.steps, given.every, given.learning_rate, given.taste, given.top_k,
+        given.model, given.move, given.steps, given.every, given.learning_rate, given.to_kl, given.top_k,
         given.head_rate, given.warm_batches, given.warm_rounds, given.seed,
     )  # fmt: skip
     out = sys.stderr if given.json else sys.stdout
@@ -62,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--every", type=int, default=6, help="steps from one exact figure to the next")
     parser.add_argument("--learning-rate", type=float, default=3e-4, help="of the policy")
-    parser.add_argument("--taste", type=float, default=2.0, help="spread of the drift's tilt, in nats")
+    parser.add_argument(
+        "--to-kl", type=float, default=0.7, help="where the drift's last step is to be, in nats a token"
+    )
     parser.add_argument("--top-k", type=int, default=16)
     parser.add_argument("--head-rate", type=float, default=1e-3, help="of the head")
     parser.add_argument("--warm-batches", type=int, default=24)

@@ -1,9 +1,11 @@
 """Two ways in which the policy moves: by its reward, and by a drift that keeps it as undecided as it was.
 
 Reinforcement learning makes a policy surer of itself, which flatters any draft. The drift pulls the policy towards its
-start tilted by a random taste for tokens, so that it goes as far, and its entropy stays.
+start tilted by a random taste for tokens. How hard, and at which temperature, is put right at every step, so that the
+KL from the start follows a plan while the entropy stays.
 """
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +14,12 @@ from torch import Tensor
 
 from loadtests.draft_head.measure import hidden
 from loadtests.draft_head.policy import Floats, Sampled
+
+PULL_AT_ONE_NAT = 4.0
+"""Spread of the tilt, in nats, that is tried first for a KL of 1; the KL grows with its square."""
+PULL_A_STEP = 0.04
+WARMTH_A_STEP = 0.03
+"""Most that the tilt and the target's temperature change in a step to put KL and entropy right, as logarithms."""
 
 
 class Move(Protocol):
@@ -31,23 +39,46 @@ class ByReward:
 
 
 class ByTaste:
-    """Towards p_start(token) * exp(taste(token)), the same taste everywhere: minus KL to it is the reward per token."""
+    """Towards p_start(token)^(1/temperature) * exp(strength * taste(token)): minus KL to it is the reward per token.
 
-    def __init__(self, start: Any, strength: float, seed: int) -> None:
+    The taste is the same everywhere, standard normal over the vocabulary. `kl_a_step`: what the KL from the start is to
+    grow by at each step, in nats a token.
+    """
+
+    def __init__(self, start: Any, kl_a_step: float, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         self._start = start
-        self._taste_V = strength * torch.randn(start.config.vocab_size, generator=generator)
+        self._taste_V = torch.randn(start.config.vocab_size, generator=generator)
+        self._kl_a_step = kl_a_step
+        self._wanted_kl = 0.0
+        self._wanted_entropy: float | None = None
+        self._pull = PULL_AT_ONE_NAT
+        self._log_temperature = 0.0
 
     @torch.no_grad()
     def advantages(self, model: Any, batch: Sampled) -> Floats:
         """The token's own gain over the mean gain at its place; exact, so that nothing has to be estimated."""
         forest, targets = batch.forest()
         before, ids_N = torch.from_numpy(targets.predecessors_N), torch.from_numpy(targets.token_ids_N)
-        now_NV: Tensor = torch.log_softmax(model.lm_head(hidden(model, forest)[before]), -1)
-        wanted_NV = torch.log_softmax(
-            torch.log_softmax(self._start.lm_head(hidden(self._start, forest)[before]), -1) + self._taste_V, -1
-        )
-        gain_NV = wanted_NV - now_NV
+        now_NV, then_NV = (torch.log_softmax(m.lm_head(hidden(m, forest)[before]), -1) for m in (model, self._start))
+        self._steer(now_NV, then_NV)
+        pull_NV = then_NV / math.exp(self._log_temperature) + self._pull * math.sqrt(self._wanted_kl) * self._taste_V
+        gain_NV = torch.log_softmax(pull_NV, -1) - now_NV
         mean_N1 = (now_NV.exp() * gain_NV).sum(-1, keepdim=True)
         gains_N: Tensor = (gain_NV - mean_N1).gather(1, ids_N[:, None])[:, 0]
         return np.asarray(gains_N.clamp(-5, 5), np.float64)
+
+    def _steer(self, now_NV: Tensor, then_NV: Tensor) -> None:
+        kl = float((now_NV.exp() * (now_NV - then_NV)).sum(-1).mean())
+        entropy = float(-(now_NV.exp() * now_NV).sum(-1).mean())
+        if self._wanted_entropy is None:
+            self._wanted_entropy = entropy
+        self._wanted_kl += self._kl_a_step
+        short_of_kl = (self._wanted_kl - kl) / max(self._wanted_kl, 0.1)
+        short_of_entropy = (self._wanted_entropy - entropy) / self._wanted_entropy
+        self._pull *= math.exp(PULL_A_STEP * _within_one(2 * short_of_kl))
+        self._log_temperature += WARMTH_A_STEP * _within_one(2 * short_of_entropy)
+
+
+def _within_one(value: float) -> float:
+    return max(-1.0, min(1.0, value))

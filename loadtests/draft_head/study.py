@@ -22,14 +22,14 @@ BAND = (0.2, 0.7)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One study. `move`: "drift" or "reward"; `taste`: spread of the drift's tilt; rates are AdamW's."""
+    """One study. `move`: "drift" or "reward"; `to_kl`: where the drift is to end, nats a token; rates are AdamW's."""
 
     model: Path
     move: str
     steps: int
     every_steps: int
     learning_rate: float
-    taste: float
+    to_kl: float
     top_k: int
     head_rate: float
     warm_batches: int
@@ -78,7 +78,7 @@ class Study:
 
     def run(self, engine_steps: list[int], tell: Callable[[Row], None]) -> list[Row]:
         """All steps, told of as they come; policies of `engine_steps` are kept as folders, one with each head."""
-        move: Move = ByReward() if self.plan.move == "reward" else ByTaste(self._start, self.plan.taste, self.plan.seed)
+        move = self._move()
         rows: list[Row] = []
         for step in range(self.plan.steps + 1):
             if step % self.plan.every_steps == 0:
@@ -108,6 +108,11 @@ class Study:
             for (step, kind, _), figures in zip(kept, measure(order), strict=True)
         ]
 
+    def _move(self) -> Move:
+        if self.plan.move == "reward":
+            return ByReward()
+        return ByTaste(self._start, self.plan.to_kl / self.plan.steps, self.plan.seed)
+
     def _head(self) -> DraftTraining:
         settings = DraftSettings(self.plan.top_k, self.plan.head_rate, 1.0)
         return DraftTraining(self._student.model, settings, Alone())
@@ -117,7 +122,7 @@ class Study:
 
     def _judged(self) -> Sampled:
         """Fresh answers to the tasks that every figure is taken on; never trained on."""
-        return self._student.sample(self._tasks(), 4)
+        return self._student.sample(self._tasks(), GROUP_SIZE)
 
     def _row(self, step: int) -> Row:
         batch, model = self._judged(), self._student.model
