@@ -1,5 +1,5 @@
 """Which cases are simulated, and the rows that come of them. Every row is a mean over seeds with its 95% interval;
-a throughput is compared with greedy's on the same items. Refuses to run in parallel: one core is what it is timed for.
+a throughput is compared with greedy's on the same items. Refuses to look at a clock: time is simulated.
 """
 
 import math

@@ -35,9 +35,12 @@ def build_scheduler(
     return Scheduler(StoredJournal(store), publisher, clock, RandomIds(clock).new("scheduler"), fleet_episodes)
 
 
-async def build(settings: Settings) -> Sequence[Part]:
-    """All parts, after the recorded queues were folded. Raises InvalidInput where a setting can't be used."""
-    clock = SystemClock()
+async def build(settings: Settings, clock: Clock | None = None) -> Sequence[Part]:
+    """All parts, after the recorded queues were folded. Raises InvalidInput where a setting can't be used.
+
+    clock: a set one where decisions are compared with a simulation's; else the machine's.
+    """
+    clock = clock or SystemClock()
     catalogue = Catalogue.from_modules(EVENT_MODULES)
     store = EventStore.open(settings.store_url, catalogue, clock, durability=settings.durability)
     blobs = Blobs.open(settings.blob_url, durability=settings.durability)

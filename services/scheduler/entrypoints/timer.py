@@ -22,8 +22,16 @@ class Timer:
             except TimeoutError:
                 await self._scheduler.tick()
 
+    def wake(self) -> None:
+        """Look at the clock again: a set one has moved."""
+        self._scheduler.moved.set()
+
+    def due_s(self) -> float | None:
+        """When the next tick is due, in seconds since 1970; None while nothing runs."""
+        return self._scheduler.next_deadline_s()
+
     def _wait_s(self) -> float | None:
-        due_s = self._scheduler.next_deadline_s()
+        due_s = self.due_s()
         if due_s is None:
             return None
         return max(0.0, due_s - self._clock.now().timestamp(), self._not_before_s - self._clock.monotonic())

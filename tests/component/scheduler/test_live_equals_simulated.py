@@ -9,8 +9,9 @@ import pytest
 from forgerl.common.v1 import run_pb2
 
 from loadtests.scheduler.durations import draw
-from loadtests.scheduler.live import Live, Recording, Step, difference, recording, simulated
+from loadtests.scheduler.live import Live, Step, difference, recording, simulated
 from loadtests.scheduler.traces import fitted
+from loadtests.scheduler.world import Recording
 
 COHORT, ROLLING = run_pb2.SCHEDULING_MODE_COHORT, run_pb2.SCHEDULING_MODE_ROLLING
 CASES = {
