@@ -4,6 +4,7 @@ Every step may run again after a crash and comes out the same. It refuses to dec
 and what an answer is worth (the verifier's).
 """
 
+import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -71,9 +72,14 @@ class Episodes:
     environments: Mapping[str, Environment]
     agents: Mapping[str, Agent]
     _open: OrderedDict[str, OpenEpisode] = field(default_factory=OrderedDict[str, OpenEpisode])
+    _made: dict[str, Environment] = field(default_factory=dict[str, Environment])
+    _making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def open_episode(self, start: EpisodeStart) -> EpisodePlan:
-        """Find out what is to be run and record that it starts. Raises Permanent: no such agent or task."""
+        """Find out what is to be run and record that it starts. Raises Permanent: no such agent or task.
+
+        One that was run elsewhere ends as it is opened: its end is written down in the same breath.
+        """
         episode = await self._episode(start.episode_id)
         brief = episode.brief
         if brief.recorded is not None:
@@ -84,10 +90,10 @@ class Episodes:
         return EpisodePlan(agent.name, agent.style, min(asked, default=1), brief.agent_timeout_s or NO_LIMIT_S)
 
     async def _recorded(self, start: EpisodeStart, recorded: Recorded) -> EpisodePlan:
-        await self.journal.record_started(start, RECORDED)
         answer = await self.texts.pack(recorded.answer)
         ending = Ending(start.episode_id, start.run_id, recorded.outcome, answer, agent_wall_s=recorded.agent_wall_s)
-        return EpisodePlan(RECORDED, RECORDED, 0, NO_LIMIT_S, ending)
+        await self.journal.record_elsewhere(start, RECORDED, ending)
+        return EpisodePlan(RECORDED, RECORDED, 0, NO_LIMIT_S, ending, written=True)
 
     async def serve_turn(self, request: TurnRequest) -> TurnServed:
         """One call of the model and of the tools it asks for; a turn whose tools answered before is answered again.
@@ -144,15 +150,25 @@ class Episodes:
         known = self._open.get(episode_id)
         if known is None:
             brief = await self.gateway.brief(episode_id)
-            environment = self.environments[brief.task.environment]
-            # What was run elsewhere makes no calls here, so it gets no key.
-            credential = await self.gateway.credential(episode_id) if brief.recorded is None else NO_KEY
+            environment = await self._environment(brief.task.environment)
+            if brief.recorded is not None:
+                # What was run elsewhere makes no calls here, so it gets no key and has no turns.
+                return OpenEpisode(brief, NO_KEY, environment, {})
+            credential = await self.gateway.credential(episode_id)
             known = OpenEpisode(brief, credential, environment, await self.journal.turns(episode_id))
             self._open[episode_id] = known
             while len(self._open) > OPEN_EPISODES:
                 self._open.popitem(last=False)
         self._open.move_to_end(episode_id)
         return known
+
+    async def _environment(self, name: str) -> Environment:
+        if name not in self._made:
+            async with self._making:
+                if name not in self._made:
+                    # In a thread: some take seconds to import, and calls of other episodes must go on meanwhile.
+                    self._made[name] = await asyncio.to_thread(self.environments.__getitem__, name)
+        return self._made[name]
 
     async def _ask(self, episode: OpenEpisode, request: TurnRequest) -> tuple[float, Reply]:
         """The model's reply and the agent's time in it: what the call took, without our queues."""

@@ -103,6 +103,10 @@ class Journal(Protocol):
         """The agent's part is over."""
         ...
 
+    async def record_elsewhere(self, start: EpisodeStart, agent: str, ending: Ending) -> None:
+        """Start and end at once, of what was run elsewhere."""
+        ...
+
     async def turns(self, episode_id: str) -> dict[int, TurnServed]:
         """Turns whose tools have answered, by number."""
         ...

@@ -3,7 +3,7 @@
 It refuses to write an end twice: an append that finds one written counts as done.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from forgerl.common.v1.blob_pb2 import BlobRef
 from forgerl.common.v1.task_pb2 import Outcome as OutcomeNumber
@@ -15,8 +15,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from services.kernel.clock import Clock
 from services.kernel.envelope import Cause
 from services.kernel.errors import Conflict
-from services.kernel.event_store import EventStore, Write
+from services.kernel.event_store import CausedWrite, EventStore, Write
 from services.kernel.telemetry import current_traceparent
+from services.rollout.adapters.commits import CommonCommits
 from services.rollout.domain.episode import TRAINABLE, Blob, Ending, EpisodeStart, Text, TurnServed
 
 ENDS = (rollout_pb2.EpisodeFinished, rollout_pb2.EpisodeFailed)
@@ -38,14 +39,15 @@ class StoredJournal:
 
     store: EventStore
     clock: Clock
+    _commits: CommonCommits = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_commits", CommonCommits(self.store))
 
     async def record_started(self, start: EpisodeStart, agent: str) -> None:
         """EpisodeStarted as version 1; a repeat finds it there."""
-        message = rollout_pb2.EpisodeStarted(
-            episode_id=start.episode_id, run_id=start.run_id, agent=agent, started_at=self._now()
-        )
         try:
-            await self.store.append([Write(published_stream(start.episode_id), 0, (message,))], cause=cause_of(start))
+            await self._publish(start, 0, self._start_message(start, agent))
         except Conflict:
             return
 
@@ -54,13 +56,19 @@ class StoredJournal:
         stream = published_stream(ending.episode_id)
         events = await self.store.read(stream)
         while not any(isinstance(event.message, ENDS) for event in events):
-            message = self._end_message(ending)
             try:
-                await self.store.append([Write(stream, len(events), (message,))], cause=cause_of(start))
+                await self._publish(start, len(events), self._end_message(ending))
             except Conflict:
                 events = await self.store.read(stream)
             else:
                 return
+
+    async def record_elsewhere(self, start: EpisodeStart, agent: str, ending: Ending) -> None:
+        """Both as one commit; where anything is written already, whatever is missing of it."""
+        try:
+            await self._publish(start, 0, self._start_message(start, agent), self._end_message(ending))
+        except Conflict:
+            await self.record_ended(start, ending)
 
     async def turns(self, episode_id: str) -> dict[int, TurnServed]:
         """By number; the first record of a turn stands."""
@@ -83,6 +91,15 @@ class StoredJournal:
             failed_tool_calls=served.failed_tool_calls,
         )
         await self.store.append([Write(stream, await self.store.version(stream), (message,))])
+
+    async def _publish(self, start: EpisodeStart, expected_version: int, *messages: Message) -> None:
+        stream = published_stream(start.episode_id)
+        await self._commits.append(CausedWrite(stream, expected_version, messages, cause_of(start)))
+
+    def _start_message(self, start: EpisodeStart, agent: str) -> Message:
+        return rollout_pb2.EpisodeStarted(
+            episode_id=start.episode_id, run_id=start.run_id, agent=agent, started_at=self._now()
+        )
 
     def _end_message(self, ending: Ending) -> Message:
         outcome = OutcomeNumber.Name(ending.outcome)

@@ -114,7 +114,7 @@ class Ending:
 class EpisodePlan:
     """What `open_episode` found out. `style`: TOOL_LOOP or PROGRAM; `agent_timeout_s`: the agent's own budget.
 
-    `recorded`: how it ended, when it was run elsewhere; then there's nothing to run.
+    `recorded`: how it ended, when it was run elsewhere; then there's nothing to run. `written`: nor to write down.
     """
 
     agent: str
@@ -122,6 +122,8 @@ class EpisodePlan:
     max_turns: int
     agent_timeout_s: float
     recorded: Ending | None = None
+    # Histories from before this field say nothing of it: their workflows write the end themselves.
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)

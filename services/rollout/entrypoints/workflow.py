@@ -50,7 +50,10 @@ class EpisodeWorkflow:
     async def run(self, start: EpisodeStart) -> int:
         """Returns the Outcome."""
         try:
-            ending = await self._agent(start)
+            plan = await local(OPEN_EPISODE, start, EpisodePlan, RECORDING_TIMEOUT_S)
+            if plan.recorded is not None and plan.written:
+                return plan.recorded.outcome
+            ending = plan.recorded or await self._agent(start, plan)
         except BaseException as error:
             if is_cancelled_exception(error):
                 ending = gave_up(start, Outcome.CANCELLED, "called off")
@@ -63,10 +66,7 @@ class EpisodeWorkflow:
         await self._record(start, ending)
         return ending.outcome
 
-    async def _agent(self, start: EpisodeStart) -> Ending:
-        plan = await local(OPEN_EPISODE, start, EpisodePlan, RECORDING_TIMEOUT_S)
-        if plan.recorded is not None:
-            return plan.recorded
+    async def _agent(self, start: EpisodeStart, plan: EpisodePlan) -> Ending:
         if plan.style == PROGRAM:
             return await self._program(start, plan)
         said: list[Text] = []

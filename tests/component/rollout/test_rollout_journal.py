@@ -1,6 +1,8 @@
 """The journal on a real store."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +12,9 @@ from forgerl.events.v1 import rollout_pb2
 
 from services.kernel.catalogue import Catalogue
 from services.kernel.clock import ManualClock
-from services.kernel.event_store import EventStore
+from services.kernel.envelope import Event
+from services.kernel.errors import Transient
+from services.kernel.event_store import EventStore, Write
 from services.rollout.adapters.journal import StoredJournal
 from services.rollout.domain.episode import Blob, Ending, EpisodeStart, Outcome, Text, TurnServed
 
@@ -75,3 +79,73 @@ async def test_an_answer_above_64_kib_travels_by_reference(journal: StoredJourna
     end = (await journal.store.read("rollout.episode/ep-1"))[0].message
     assert isinstance(end, rollout_pb2.EpisodeFinished)
     assert (end.answer, end.answer_blob.uri, end.answer_blob.size_bytes) == ("", "file:///b", 70_000)
+
+
+ELSEWHERE = Ending("ep-1", "run-1", Outcome.COMPLETED, Text("42"), agent_wall_s=3.5)
+
+
+async def test_what_was_run_elsewhere_starts_and_ends_in_one_commit_however_often_it_is_told(journal: StoredJournal):
+    for _ in range(2):
+        await journal.record_elsewhere(START, "recorded", ELSEWHERE)
+    started, finished = await journal.store.read("rollout.episode/ep-1")
+    assert isinstance(started.message, rollout_pb2.EpisodeStarted) and started.message.agent == "recorded"
+    assert isinstance(finished.message, rollout_pb2.EpisodeFinished)
+    assert (finished.message.answer, finished.message.agent_wall_s, finished.version) == ("42", 3.5, 2)
+
+
+@pytest.mark.parametrize("end", [Outcome.COMPLETED, Outcome.CANCELLED])
+async def test_what_is_missing_of_one_that_was_run_elsewhere_is_added(journal: StoredJournal, end: Outcome):
+    await journal.record_started(START, "recorded")
+    if end is Outcome.CANCELLED:
+        await journal.record_ended(START, Ending("ep-1", "run-1", end))
+    await journal.record_elsewhere(START, "recorded", ELSEWHERE)
+    _, last = await journal.store.read("rollout.episode/ep-1")
+    assert isinstance(
+        last.message, rollout_pb2.EpisodeFailed if end is Outcome.CANCELLED else rollout_pb2.EpisodeFinished
+    )
+
+
+async def test_episodes_that_end_together_are_one_commit_and_a_conflict_is_its_own(journal: StoredJournal, monkeypatch):
+    commits: list[int] = []
+    append = journal.store.append
+
+    async def counted(writes: Sequence[Write]) -> list[Event]:
+        commits.append(len(writes))
+        return await append(writes)
+
+    monkeypatch.setattr(journal.store, "append", counted)
+    starts = [replace(START, episode_id=f"ep-{number}") for number in range(12)]
+    await journal.record_ended(starts[7], Ending("ep-7", "run-1", Outcome.CANCELLED))
+    endings = [Ending(start.episode_id, "run-1", Outcome.COMPLETED, Text("42")) for start in starts]
+    commits.clear()
+    await asyncio.gather(
+        *(journal.record_elsewhere(start, "recorded", end) for start, end in zip(starts, endings, strict=True))
+    )
+    # The first finds nobody to share with; the other eleven do, until one of them is refused: then each for itself.
+    assert commits == [1, 11, *[1] * 11]
+    kinds = [
+        [type(event.message).__name__ for event in await journal.store.read(f"rollout.episode/{start.episode_id}")]
+        for start in starts
+    ]
+    assert kinds.pop(7) == ["EpisodeFailed"] and kinds == [["EpisodeStarted", "EpisodeFinished"]] * 11
+
+
+async def test_one_that_is_called_off_or_fails_does_not_keep_the_others(journal: StoredJournal, monkeypatch):
+    async def away(writes: Sequence[Write]) -> list[Event]:
+        raise Transient("event store: away")
+
+    tasks = [
+        asyncio.create_task(journal.record_elsewhere(replace(START, episode_id=f"ep-{number}"), "recorded", ELSEWHERE))
+        for number in range(3)
+    ]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    told = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in told] == [asyncio.CancelledError, type(None), type(None)]
+    assert len(await journal.store.read("rollout.episode/ep-2")) == 2
+    monkeypatch.setattr(journal.store, "append", away)
+    with pytest.raises(Transient):
+        await journal.record_elsewhere(replace(START, episode_id="ep-3"), "recorded", ELSEWHERE)
+    monkeypatch.undo()
+    await journal.record_elsewhere(replace(START, episode_id="ep-4"), "recorded", ELSEWHERE)
+    assert await journal.store.read("rollout.episode/ep-3") == []

@@ -64,7 +64,7 @@ async def main(address: str, store_url: str, report: str) -> None:
     model, sandbox = HangingModel(hangs=report.endswith("first")), ScriptedSandbox()
     journal = TellingJournal(store, clock, Path(report), model, sandbox)
     parts = episodes(model, journal=journal, sandbox=sandbox)
-    await EpisodeWorker(await Client.connect(address), "episodes", EpisodeActivities(parts), 8).run()
+    await EpisodeWorker(await Client.connect(address), "episodes", EpisodeActivities(parts), 8, sandboxed=True).run()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Records the histories that the replay test replays: run by hand after a deliberate change of the workflow.
 
-python tests/workflow/rollout/record_histories.py HOST:PORT     (a Temporal dev server)
+python tests/workflow/rollout/record_histories.py HOST:PORT [NAME ...]     (a Temporal dev server)
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from services.rollout.domain.episode import EpisodeStart
 from services.rollout.entrypoints.activities import EpisodeActivities
 from services.rollout.entrypoints.worker import EpisodeWorker
 from services.rollout.entrypoints.workflow import EpisodeWorkflow
-from services.rollout.ports import ProgramEnd
+from services.rollout.ports import ProgramEnd, Recorded
 
 FOLDER = Path(__file__).parent / "histories"
 ANSWERED = ProgramEnd('{"answer": "7"}\n', 0, False, 2.5, 2, 200, "")
@@ -25,6 +25,7 @@ ANSWERED = ProgramEnd('{"answer": "7"}\n', 0, False, 2.5, 2, 200, "")
 
 def scenarios() -> dict[str, Episodes]:
     """One a history."""
+    elsewhere = ScriptedGateway(recorded=Recorded(1, "41", 7.5))
     box = ScriptedGateway(agent="script", agent_timeout_s=20.0)
     return {
         "tool_loop": episodes(ScriptedModel([asks("6*7"), said("42")])),
@@ -33,6 +34,7 @@ def scenarios() -> dict[str, Episodes]:
         "black_box": episodes(
             ScriptedModel([said("")]), gateway=box, programs=ScriptedPrograms([Transient("box lost"), ANSWERED])
         ),
+        "elsewhere": episodes(ScriptedModel([said("")]), gateway=elsewhere),
         "cancelled": episodes(ScriptedModel([600.0, said("never")])),
     }
 
@@ -42,11 +44,11 @@ def without_traces(history: str) -> str:
     return re.sub(r'"stackTrace": "(?:[^"\\]|\\.)*"', '"stackTrace": ""', history) + "\n"
 
 
-async def main(address: str) -> None:
-    """Run each scenario to its end and keep its history."""
+async def main(address: str, *names: str) -> None:
+    """Run each scenario, or those that are named, to its end and keep its history."""
     client = await Client.connect(address, identity="recorder")
-    for name, parts in scenarios().items():
-        async with EpisodeWorker(client, name, EpisodeActivities(parts), 8).build():
+    for name, parts in ((name, parts) for name, parts in scenarios().items() if not names or name in names):
+        async with EpisodeWorker(client, name, EpisodeActivities(parts), 8, sandboxed=True).build():
             start = EpisodeStart(name, "run-1", 30.0, 60.0)
             handle = await client.start_workflow(EpisodeWorkflow.run, start, id=name, task_queue=name)
             if name == "cancelled":
@@ -57,4 +59,4 @@ async def main(address: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:]))

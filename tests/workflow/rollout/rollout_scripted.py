@@ -89,6 +89,10 @@ class MemoryJournal:
     async def record_ended(self, start: EpisodeStart, ending: Ending) -> None:
         self.ends.setdefault(ending.episode_id, ending)
 
+    async def record_elsewhere(self, start: EpisodeStart, agent: str, ending: Ending) -> None:
+        await self.record_started(start, agent)
+        await self.record_ended(start, ending)
+
     async def turns(self, episode_id: str) -> dict[int, TurnServed]:
         return dict(self.served.get(episode_id, {}))
 

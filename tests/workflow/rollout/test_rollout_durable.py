@@ -38,7 +38,7 @@ async def test_admissions_start_each_episode_once_however_often_they_come(dev_cl
     journal = MemoryJournal()
     consumer = AdmissionConsumer(dev_client, "episodes", 30.0, 60.0)
     parts = episodes(ScriptedModel([said("42")]), journal=journal)
-    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64).build():
+    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64, sandboxed=True).build():
         names = [f"ep-{number}" for number in range(20)]
         for _ in range(2):
             assert await consumer.handle([admitted(name) for name in names]) == ()
@@ -52,7 +52,7 @@ async def test_a_task_may_last_as_long_as_a_turn_and_is_warned_of_when_it_is_los
     monkeypatch.setenv(variable, "gone with the test")
     monkeypatch.delenv(variable)
     parts = episodes(ScriptedModel([said("42")]), journal=MemoryJournal())
-    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64).build():
+    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64, sandboxed=True).build():
         await AdmissionConsumer(dev_client, "episodes", 30.0, 60.0).handle([admitted("ep-1")])
         handle = dev_client.get_workflow_handle("ep-1")
         await asyncio.wait_for(handle.result(), 60)
@@ -66,7 +66,7 @@ async def test_a_revocation_ends_a_running_episode_as_cancelled(dev_client: Clie
     consumer = AdmissionConsumer(dev_client, "episodes", 30.0, 60.0)
     model = ScriptedModel([600.0, said("never")])
     parts = episodes(model, journal=journal)
-    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64).build():
+    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64, sandboxed=True).build():
         await consumer.handle([admitted("ep-1")])
         await consumer.handle([revoked("ep-1")])
         outcome = await asyncio.wait_for(dev_client.get_workflow_handle("ep-1").result(), 30)
@@ -77,7 +77,7 @@ async def test_revoking_what_never_ran_or_is_over_is_nothing(dev_client: Client)
     journal = MemoryJournal()
     consumer = AdmissionConsumer(dev_client, "episodes", 30.0, 60.0)
     parts = episodes(ScriptedModel([said("42")]), journal=journal)
-    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64).build():
+    async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64, sandboxed=True).build():
         await consumer.handle([revoked("unknown")])
         await consumer.handle([admitted("ep-1")])
         await asyncio.wait_for(dev_client.get_workflow_handle("ep-1").result(), 30)

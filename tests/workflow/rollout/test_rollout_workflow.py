@@ -29,7 +29,7 @@ ANSWERED = ProgramEnd('{"answer": "7"}\n', 0, False, 2.5, 2, 200, "")
 
 
 async def outcome_of(client: Client, parts: Episodes, start: EpisodeStart = START) -> Outcome:
-    worker = EpisodeWorker(client, "episodes", EpisodeActivities(parts), 8).build()
+    worker = EpisodeWorker(client, "episodes", EpisodeActivities(parts), 8, sandboxed=True).build()
     async with worker:
         return Outcome(
             await client.execute_workflow(EpisodeWorkflow.run, start, id=start.episode_id, task_queue="episodes")
