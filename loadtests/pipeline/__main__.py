@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--broker", choices=("kafka", "tansu", "both"), help="default: both where KAFKA_HOME is set")
     parser.add_argument("--kill", choices=("gateway", "scheduler", "reward"), default="scheduler")
     parser.add_argument("--batches", type=int, help="batches of 128 episodes of the timed leg")
+    parser.add_argument("--only-temporal", action="store_true", help="nothing but the legs with Temporal")
     parser.add_argument("--no-temporal", action="store_true", help="leave the legs with Temporal out")
     parser.add_argument("--keep", type=Path, help="folder for stores and logs, kept afterwards")
     given = parser.parse_args()
@@ -34,6 +35,8 @@ def main() -> None:
     sizes = QUICK if given.quick else FULL
     if given.batches:
         sizes = Sizes(given.batches, sizes.killed_batches, sizes.temporal_batches)
+    if given.only_temporal:
+        sizes = Sizes(0, 0, given.batches or FULL.temporal_batches)
     if given.no_temporal:
         sizes = Sizes(sizes.batches, sizes.killed_batches, 0)
     both = ("kafka", "tansu") if os.environ.get("KAFKA_HOME") else ("tansu",)

@@ -2,13 +2,14 @@
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtests.pipeline import temporal
-from loadtests.pipeline.legs import BATCH, Leg, Legs
-from loadtests.pipeline.stack import Stack, service_command
+from loadtests.pipeline.legs import Leg, Legs
+from loadtests.pipeline.stack import Stack
+from loadtests.pipeline.temporal import Bare, bare_figures, with_temporal
 from loadtests.pipeline.world import World
 from services.kernel.blobs import Blobs
 
@@ -36,39 +37,39 @@ async def measured(folder: Path, kind: str, sizes: Sizes, killed: str) -> dict[s
             async with legs.world.rollout_running():
                 await stack.ready()
                 done = [await legs.run("warm", WARM_UP)]
-                done.append(await _told(legs.run("timed", sizes.batches)))
-                done.append(await _told(legs.run("killed", sizes.killed_batches, killed=killed)))
-            bare = await _with_temporal(stack, legs, sizes.temporal_batches, done) if sizes.temporal_batches else None
+                if sizes.batches:
+                    done.append(await _told(legs.run("timed", sizes.batches)))
+                if sizes.killed_batches:
+                    done.append(await _told(legs.run("killed", sizes.killed_batches, killed=killed)))
+            bare: Mapping[str, Bare] = {}
+            if sizes.temporal_batches:
+                more, bare = await with_temporal(stack, legs, sizes.temporal_batches)
+                done += more
         peak = sum(stack.programs[name].peak_bytes() for name in SERVICES if name in stack.programs)
     finally:
         stack.stop()
     by_run = {leg.run_id: leg for leg in done}
-    with_temporal = by_run.get("temporal")
+    timed = by_run.get("timed") or by_run.get("temporal") or done[0]
     return {
         "broker": kind,
-        "episodes_per_s": by_run["timed"].per_s,
-        "episodes_per_s_killed": by_run["killed"].per_s,
-        "episodes_per_s_temporal": with_temporal.per_s if with_temporal else None,
-        "bare_temporal_per_s": bare,
+        "episodes_per_s": per_s(by_run, "timed"),
+        "episodes_per_s_killed": per_s(by_run, "killed"),
+        "episodes_per_s_temporal": per_s(by_run, "temporal"),
+        **bare_figures(bare),
         "lost": sum(leg.lost for leg in done),
         "duplicated": sum(leg.duplicated for leg in done),
         "peak_rss_mb": round(peak / 1e6),
-        "cpu_ms_per_episode": by_run["timed"].cpu_ms_per_episode,
-        "episodes_per_cpu_s": round(1000 / by_run["timed"].cpu_ms_per_episode, 1),
-        "load_average": by_run["timed"].load_average,
+        "cpu_ms_per_episode": timed.cpu_ms_per_episode,
+        "episodes_per_cpu_s": round(1000 / timed.cpu_ms_per_episode, 1),
+        "load_average": timed.load_average,
         "legs": [asdict(leg) for leg in done],
+        "bare": {form: asdict(one) for form, one in bare.items()},
     }
 
 
-async def _with_temporal(stack: Stack, legs: Legs, batches: int, done: list[Leg]) -> float:
-    """Bare Temporal first, then the run with the real rollout service in the script's place."""
-    await stack.start_temporal()
-    bare = await temporal.bare_per_s(stack, batches * BATCH)
-    print(f"bare Temporal: {bare:.1f} workflows/s", file=sys.stderr, flush=True)
-    await stack.add("rollout", service_command("rollout")).ready()
-    done.append(await legs.run("temporal-warm", WARM_UP))
-    done.append(await _told(legs.run("temporal", batches)))
-    return bare
+def per_s(by_run: Mapping[str, Leg], run_id: str) -> float | None:
+    """A leg's rate, where it ran."""
+    return by_run[run_id].per_s if run_id in by_run else None
 
 
 async def _told(leg: "asyncio.Future[Leg] | Any") -> Leg:
