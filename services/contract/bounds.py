@@ -3,6 +3,7 @@
 import math
 
 UINT32_MAX = 2**32 - 1
+INT64_MAX = 2**63 - 1
 
 
 def within(field: str, given: float, low: float, high: float, *, open_low: bool = False) -> list[str]:

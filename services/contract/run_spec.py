@@ -10,7 +10,7 @@ from collections.abc import Collection
 from forgerl.common.v1 import run_pb2
 
 from services.contract import scheduling_spec, training_spec
-from services.contract.bounds import UINT32_MAX, within
+from services.contract.bounds import INT64_MAX, UINT32_MAX, within
 from services.contract.rewards import RewardWeights, ordering_problems
 from services.contract.scheduling_spec import check_scheduling, fill_scheduling
 from services.contract.training_spec import check_training, fill_training
@@ -47,13 +47,15 @@ def check(spec: run_pb2.RunSpec, environments: Collection[str], agents: Collecti
     """Every problem of the spec, defaults filled in first, in the order of its fields; empty when it may run."""
     resolved = resolve(spec)
     problems: list[str] = []
+    if resolved.seed > INT64_MAX:
+        problems.append(f"seed: given {resolved.seed}; allowed 0..{INT64_MAX}")
     if not resolved.model.path:
         problems.append("model.path: given nothing; allowed a Hugging Face model directory")
     problems += _check_domains(resolved, environments, agents)
     problems += _check_sampling(resolved.sampling)
     problems += check_scheduling(resolved)
     problems += _check_reward(resolved)
-    problems += check_training(resolved.training)
+    problems += check_training(resolved)
     problems += _check_end(resolved.end)
     return problems
 

@@ -36,6 +36,8 @@ CLIPS = {
 }
 """Lower and upper width of the ratio's interval, where none are given."""
 
+MAX_LORA_RANK = 1024
+"""A rank that no model here needs: as wide as a layer, adapters train no less than all weights, and cost more."""
 MTP_LEARNING_RATE = 1e-3
 """A draft head is small and follows a moving target, so it learns faster than the policy."""
 
@@ -57,8 +59,9 @@ def fill_training(training: run_pb2.TrainingSpec) -> None:
         training.mtp_learning_rate = MTP_LEARNING_RATE
 
 
-def check_training(training: run_pb2.TrainingSpec) -> list[str]:
-    """Every problem of the section, resolved."""
+def check_training(spec: run_pb2.RunSpec) -> list[str]:
+    """Every problem of the section in a resolved spec."""
+    training = spec.training
     return [
         *_check_loss(training),
         *within("training.learning_rate", training.learning_rate, 0.0, 1.0, open_low=True),
@@ -71,8 +74,18 @@ def check_training(training: run_pb2.TrainingSpec) -> list[str]:
         *within("training.keep_checkpoints", training.keep_checkpoints, 1, UINT32_MAX),
         *within("training.min_reward_spread", training.min_reward_spread, 0.0, 1.0),
         *within("training.mismatch_kl_alarm", training.mismatch_kl_alarm, 0.0, math.inf),
+        *_check_staleness(spec),
         *_check_options(training),
     ]
+
+
+def _check_staleness(spec: run_pb2.RunSpec) -> list[str]:
+    """Generation runs so many steps ahead, so a smaller bound would leave nothing to train in whole batches."""
+    given, ahead = spec.training.max_token_staleness_steps, spec.scheduling.lookahead_steps
+    if not given or given >= ahead:
+        return []
+    allowed = f"0, or at least scheduling.lookahead_steps ({ahead}): whole batches may be that old"
+    return [f"training.max_token_staleness_steps: given {given}; allowed {allowed}"]
 
 
 def _check_loss(training: run_pb2.TrainingSpec) -> list[str]:
@@ -94,7 +107,7 @@ def _check_loss(training: run_pb2.TrainingSpec) -> list[str]:
 
 
 def _check_options(training: run_pb2.TrainingSpec) -> list[str]:
-    problems: list[str] = []
+    problems = within("training.lora_rank", training.lora_rank, 0, MAX_LORA_RANK)
     if training.lora_rank:
         problems += within("training.lora_alpha", training.lora_alpha, 0.0, math.inf, open_low=True)
     else:

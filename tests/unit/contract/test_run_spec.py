@@ -91,6 +91,8 @@ def edit(path: str, value: object) -> Callable[[run_pb2.RunSpec], None]:
         (edit("training.clip_low", 0.2), "training.clip_low: given 0.2; allowed above 0, with grpo, gspo or ppo_clip"),
         (edit("training.clip_high", 0.0), "training.clip_high: given 0; allowed above 0, with grpo, gspo or ppo_clip"),
         (edit("training.mismatch_kl_alarm", -0.1), "training.mismatch_kl_alarm: given -0.1; allowed at least 0"),
+        (edit("seed", 2**63), "seed: given 9223372036854775808; allowed 0..9223372036854775807"),
+        (edit("training.lora_rank", 1025), "training.lora_rank: given 1025; allowed 0..1024"),
         (edit("training.lora_alpha", 8.0), "training.lora_alpha: given 8; allowed above 0, with lora_rank"),
         (
             edit("training.mtp_learning_rate", 0.1),
@@ -102,6 +104,28 @@ def test_every_problem_is_one_line(change: Callable[[run_pb2.RunSpec], None], li
     spec = minimal()
     change(spec)
     assert line in check(spec, ENVIRONMENTS, AGENTS)
+
+
+@pytest.mark.parametrize(
+    ("mode", "lookahead", "smallest"),
+    [("ROLLING", 3, 3), ("ROLLING", 0, 1), ("COHORT", None, 3)],  # a cohort of 32 items is four batches of eight
+)
+def test_a_bound_on_tokens_that_whole_batches_would_not_keep_is_refused(
+    mode: str, lookahead: int | None, smallest: int
+) -> None:
+    spec = minimal()
+    spec.scheduling.mode = run_pb2.SchedulingMode.Value(f"SCHEDULING_MODE_{mode}")
+    if lookahead is not None:
+        spec.scheduling.lookahead_steps = lookahead
+    for bound in range(1, smallest):
+        spec.training.max_token_staleness_steps = bound
+        assert check(spec, ENVIRONMENTS, AGENTS) == [
+            f"training.max_token_staleness_steps: given {bound}; allowed 0, or at least scheduling.lookahead_steps"
+            " (3): whole batches may be that old"
+        ]
+    for bound in (0, smallest, smallest + 1):
+        spec.training.max_token_staleness_steps = bound
+        assert check(spec, ENVIRONMENTS, AGENTS) == []
 
 
 def test_not_a_number_is_refused():
