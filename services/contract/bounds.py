@@ -1,9 +1,12 @@
 """Bounds of a number in a run file, as one line that says what was given and what is allowed. It refuses to raise."""
 
 import math
+import sys
 
 UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
+FINITE = sys.float_info.max
+"""The upper bound of a number that is multiplied or divided by: infinity would make others no numbers."""
 
 
 def within(field: str, given: float, low: float, high: float, *, open_low: bool = False) -> list[str]:
@@ -12,7 +15,8 @@ def within(field: str, given: float, low: float, high: float, *, open_low: bool 
     if above and given <= high:
         return []
     bound = "above" if open_low else "at least"
-    allowed = (
-        f"{bound} {low:g}" if high in (math.inf, UINT32_MAX) else f"{'above ' if open_low else ''}{low:g}..{high:g}"
-    )
+    if high in (math.inf, FINITE, UINT32_MAX):
+        allowed = f"{bound} {low:g}" + (", finite" if given == math.inf else "")
+    else:
+        allowed = f"{'above ' if open_low else ''}{low:g}..{high:g}"
     return [f"{field}: given {given:g}; allowed {allowed}"]

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from forgerl.common.v1 import run_pb2
 
 from services.contract import scheduling_spec, training_spec
-from services.contract.bounds import INT64_MAX, UINT32_MAX, within
+from services.contract.bounds import FINITE, INT64_MAX, UINT32_MAX, within
 from services.contract.rewards import RewardWeights, ordering_problems
 from services.contract.scheduling_spec import check_scheduling, fill_scheduling
 from services.contract.training_spec import check_training, fill_training
@@ -101,11 +101,12 @@ def _check_domains(spec: run_pb2.RunSpec, environments: Collection[str], agents:
             problems.append(f"{where}.environment: given {domain.environment!r}; allowed {allowed}")
         if domain.agent not in agents:
             problems.append(f"{where}.agent: given {domain.agent!r}; allowed {', '.join(sorted(agents))}")
-        problems += within(f"{where}.weight", domain.weight, 0.0, math.inf)
+        problems += within(f"{where}.weight", domain.weight, 0.0, FINITE)
         problems += within(f"{where}.agent_timeout_s", domain.agent_timeout_s, 0.0, math.inf, open_low=True)
         problems += within(f"{where}.max_turns", domain.max_turns, 1, UINT32_MAX)
-    if not sum(domain.weight for domain in spec.domains) > 0:
-        problems.append("domains: given weights that sum to 0; allowed a sum above 0")
+    total = sum(domain.weight for domain in spec.domains)
+    if not 0 < total <= FINITE and not problems:
+        problems.append(f"domains: given weights that sum to {total:g}; allowed a sum above 0, finite")
     return problems
 
 
@@ -121,9 +122,9 @@ def _check_reward(spec: run_pb2.RunSpec) -> list[str]:
     reward = spec.reward
     problems = [
         *within("reward.alpha", reward.alpha, 0.0, math.inf),
-        *within("reward.beta", reward.beta, 0.0, math.inf),
+        *within("reward.beta", reward.beta, 0.0, FINITE),
         *within("reward.gamma", reward.gamma, 0.0, 1.0, open_low=True),
-        *within("reward.time_base_s", reward.time_base_s, 0.0, math.inf),
+        *within("reward.time_base_s", reward.time_base_s, 0.0, FINITE),
     ]
     if problems:
         return problems

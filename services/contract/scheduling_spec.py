@@ -5,7 +5,7 @@ import re
 
 from forgerl.common.v1 import run_pb2
 
-from services.contract.bounds import UINT32_MAX, within
+from services.contract.bounds import FINITE, UINT32_MAX, within
 
 DEFAULTS = {
     "group_size": 8,
@@ -80,7 +80,7 @@ def check_scheduling(spec: run_pb2.RunSpec) -> list[str]:
         *within("scheduling.window_items", scheduling.window_items, 1, queue),
         *within("scheduling.in_flight_items", scheduling.in_flight_items, 1, queue),
         *within("scheduling.drift_bound", scheduling.drift_bound, 0.0, math.inf, open_low=True),
-        *within("scheduling.fleet_weight", scheduling.fleet_weight, 0.0, math.inf, open_low=True),
+        *within("scheduling.fleet_weight", scheduling.fleet_weight, 0.0, FINITE, open_low=True),
         *_check_window(scheduling),
     ]
     if not budget_s < scheduling.deadline_s < math.inf:

@@ -7,7 +7,7 @@ import math
 
 from forgerl.common.v1 import run_pb2
 
-from services.contract.bounds import UINT32_MAX, within
+from services.contract.bounds import FINITE, UINT32_MAX, within
 
 DEFAULTS = {
     "learning_rate": 3e-4,
@@ -109,7 +109,7 @@ def _check_loss(training: run_pb2.TrainingSpec) -> list[str]:
 def _check_options(training: run_pb2.TrainingSpec) -> list[str]:
     problems = within("training.lora_rank", training.lora_rank, 0, MAX_LORA_RANK)
     if training.lora_rank:
-        problems += within("training.lora_alpha", training.lora_alpha, 0.0, math.inf, open_low=True)
+        problems += within("training.lora_alpha", training.lora_alpha, 0.0, FINITE, open_low=True)
     else:
         problems += _unused(training, "lora_alpha", "above 0, with lora_rank")
     if training.mtp_top_k:

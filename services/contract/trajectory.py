@@ -105,6 +105,7 @@ _COLUMNS: tuple[tuple[str, Any], ...] = (
     ("infra", pa.bool_()),
     ("call_id", pa.string()),
 )
+_SCHEMA = pa.schema(list(_COLUMNS))
 _NUMERIC: dict[str, Any] = {"logprobs": (), "spans": (), "temperature": 0.0, "top_p": 0.0, "call_id": ""}
 """Columns that say how a message was sampled, and what stands in a node where they were not read."""
 
@@ -174,6 +175,13 @@ def _metadata(schema: Any) -> dict[str, str]:
     metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
     if metadata.get("format") != FORMAT:
         raise MalformedTrajectory(f"format: given {metadata.get('format')!r}; allowed {FORMAT!r}")
+    # As `encode` writes it, which is quick to see; others may have more columns, in another order.
+    if not schema.equals(_SCHEMA):
+        _check_columns(schema)
+    return metadata
+
+
+def _check_columns(schema: Any) -> None:
     missing = [name for name, _ in _COLUMNS if name not in schema.names]
     if missing:
         raise MalformedTrajectory(f"columns: missing {', '.join(missing)}")
@@ -181,7 +189,6 @@ def _metadata(schema: Any) -> dict[str, str]:
         given = schema.field(name).type
         if given != kind:
             raise MalformedTrajectory(f"column {name}: given {given}; allowed {kind}")
-    return metadata
 
 
 def branches(trajectory: Trajectory) -> list[list[int]]:

@@ -70,7 +70,10 @@ def edit(path: str, value: object) -> Callable[[run_pb2.RunSpec], None]:
         (edit("model.path", ""), "model.path: given nothing; allowed a Hugging Face model directory"),
         (edit("domain.environment", "x"), "domains[0].environment: given 'x'; allowed qa, reasoning, tool"),
         (edit("domain.agent", "x"), "domains[0].agent: given 'x'; allowed openai_script, tool_loop"),
-        (edit("domain.weight", 0.0), "domains: given weights that sum to 0; allowed a sum above 0"),
+        (edit("domain.weight", 0.0), "domains: given weights that sum to 0; allowed a sum above 0, finite"),
+        (edit("domain.weight", float("inf")), "domains[0].weight: given inf; allowed at least 0, finite"),
+        (edit("scheduling.fleet_weight", float("inf")), "scheduling.fleet_weight: given inf; allowed above 0, finite"),
+        (edit("reward.beta", float("inf")), "reward.beta: given inf; allowed at least 0, finite"),
         (edit("domain.weight", -1.0), "domains[0].weight: given -1; allowed at least 0"),
         (edit("sampling.temperature", 0.0), "sampling.temperature: given 0; allowed above 0..10"),
         (edit("scheduling.window_items", 33), "scheduling.window_items: given 33; allowed 1..32"),
@@ -104,6 +107,17 @@ def test_every_problem_is_one_line(change: Callable[[run_pb2.RunSpec], None], li
     spec = minimal()
     change(spec)
     assert line in check(spec, ENVIRONMENTS, AGENTS)
+
+
+def test_weights_whose_sum_is_no_number_are_refused() -> None:
+    spec = minimal()
+    spec.domains.add(name="qa", weight=1.7e308)
+    spec.domains[0].weight = 1.7e308
+    assert check(spec, ENVIRONMENTS, AGENTS) == [
+        "domains: given weights that sum to inf; allowed a sum above 0, finite"
+    ]
+    spec.domains[0].weight = 0.0
+    assert check(spec, ENVIRONMENTS, AGENTS) == []
 
 
 @pytest.mark.parametrize(
