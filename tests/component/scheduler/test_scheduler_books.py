@@ -66,8 +66,8 @@ class Fleet(Bench):
         return scheduler, Consumer(scheduler, BlobReports(self.blobs), self.clock)
 
 
-async def open_run(bench: Bench, run_id: str, weight: float) -> None:
-    spec = run_spec(fleet_weight=weight)
+async def open_run(bench: Bench, run_id: str, weight: float, **scheduling: object) -> None:
+    spec = run_spec(fleet_weight=weight, **scheduling)
     await bench.feed(
         gateway_pb2.RunCreated(run_id=run_id, spec=spec), trainer_pb2.PolicyPublished(run_id=run_id, step=0)
     )
@@ -103,6 +103,31 @@ async def test_a_share_bounds_who_is_admitted(tmp_path: Path) -> None:
     assert len(await bench.store.streams("scheduler.admission/")) == 2
     capacity = await SchedulerRpc(bench.scheduler).GetCapacity(pb.GetCapacityRequest(run_id="r"), None)
     assert (capacity.in_flight_items, capacity.fleet_episodes) == (1, 2)
+
+
+async def test_two_runs_that_both_have_work_are_admitted_by_weight(tmp_path: Path) -> None:
+    """Eight episodes, weights 1 and 3: one group of r and three of s run at a time, each replaced by its run's next."""
+    bench = Fleet(tmp_path)
+    await open_run(bench, "r", 1.0, lookahead_steps=8)
+    await open_run(bench, "s", 3.0, lookahead_steps=8)
+    for number in range(8):
+        for run_id in ("r", "s"):
+            members = group(f"{run_id}{number}")
+            for member in members:
+                member.run_id = run_id
+            await bench.feed(*members)
+    for number in range(3):
+        admitted = [name.partition("/")[2] for name in await bench.store.streams("scheduler.admission/")]
+        assert [sum(name.startswith(run_id) for name in admitted) for run_id in "rs"] == [
+            2 + 2 * number,
+            6 + 2 * number,
+        ]
+        for run_id in ("r", "s"):
+            for member, performance in ((0, 1.0), (1, 0.0)):
+                ended = await bench.ending(f"{run_id}{number}.{member}", performance)
+                for message in ended:
+                    message.run_id = run_id
+                await bench.feed(*ended)
 
 
 async def test_a_commit_that_failed_is_told_again(tmp_path: Path) -> None:
