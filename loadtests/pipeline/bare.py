@@ -15,6 +15,7 @@ from datetime import timedelta
 from time import monotonic, process_time
 from typing import Any
 
+import uvloop
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -70,4 +71,6 @@ async def measure(address: str, count: int, form: str) -> dict[str, float]:
 
 if __name__ == "__main__":
     os.environ.setdefault("TEMPORAL_WORKFLOW_TASK_DURATION_WARN_SECONDS", "20")
+    if sys.argv[3] != "plain":
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     print(json.dumps(asyncio.run(measure(sys.argv[1], int(sys.argv[2]), sys.argv[3]))))

@@ -1,9 +1,13 @@
 """One turn of the tool loop, on scripted parts."""
 
+import asyncio
 import json
+import threading
+from collections.abc import Iterator, Mapping
 
 import pytest
 from rollout_scripted import (
+    ENVIRONMENT,
     MemoryJournal,
     ScriptedGateway,
     ScriptedModel,
@@ -13,7 +17,7 @@ from rollout_scripted import (
     said,
 )
 
-from services.environments.interface import SandboxResult
+from services.environments.interface import Environment, SandboxResult
 from services.kernel.errors import InvalidInput, Transient
 from services.rollout.domain.episode import EpisodeStart, Outcome, Text, TurnRequest
 from services.rollout.ports import ContextOverflow, EpisodeSealed, KeyRefused, Reply
@@ -30,6 +34,38 @@ async def test_an_episode_opens_with_the_smaller_of_the_turn_limits():
     asked = episodes(ScriptedModel([said("")]), gateway=ScriptedGateway(max_turns=2, agent_timeout_s=0))
     plan = await asked.open_episode(START)
     assert (plan.agent, plan.style, plan.max_turns, plan.agent_timeout_s) == ("tool_loop", "tool_loop", 2, 1e9)
+
+
+class SlowToImport(Mapping[str, Environment]):
+    """Holds whoever asks until it's let go, as an import of seconds does."""
+
+    def __init__(self) -> None:
+        self.asked, self.go, self.made = threading.Event(), threading.Event(), 0
+
+    def __getitem__(self, name: str) -> Environment:
+        self.asked.set()
+        assert self.go.wait(10), "the event loop stands still"
+        self.made += 1
+        return ENVIRONMENT
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["tool"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+async def test_an_environment_that_takes_seconds_to_import_holds_up_nobody_else():
+    parts, slow = episodes(ScriptedModel([said("")])), SlowToImport()
+    parts.environments = slow
+    opening = [
+        asyncio.create_task(parts.open_episode(EpisodeStart(f"ep-{number}", "run-1", 30.0, 60.0)))
+        for number in range(2)
+    ]
+    assert await asyncio.to_thread(slow.asked.wait, 10)
+    slow.go.set()
+    assert [plan.max_turns for plan in await asyncio.gather(*opening)] == [3, 3]
+    assert slow.made == 1
 
 
 async def test_an_unknown_agent_is_refused_before_anything_starts():
