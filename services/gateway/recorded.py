@@ -15,6 +15,7 @@ from forgerl.common.v1 import task_pb2
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import episode_service_pb2, record_pb2
 from google.protobuf.message import Message
+from numpy.typing import NDArray
 
 from services.contract import trajectory as contract
 from services.gateway.domain.sealing import seal_of
@@ -62,10 +63,10 @@ class RecordedDesk:
         """What is to be appended with the submission; `policies`: the run's, by digest. Raises InvalidInput."""
         _check_end(given)
         try:
-            trajectory = await asyncio.to_thread(contract.view, await self._blobs.get(given.recorded.trajectory))
-        except (contract.MalformedTrajectory, Permanent) as error:
-            raise InvalidInput("recorded.trajectory", str(error), "an Arrow file as data export writes it") from error
-        _check_nodes(trajectory)
+            data = await self._blobs.get(given.recorded.trajectory)
+        except Permanent as error:
+            raise _unreadable(error) from error
+        trajectory = await asyncio.to_thread(_checked, data)
         seal = await self._seal(given, trajectory, policies)
         return Write(recorded_stream(given.episode_id), 0, (record_pb2.RecordedChecked(seal=seal),))
 
@@ -99,26 +100,47 @@ def _check_end(given: episode_service_pb2.Submission) -> None:
         raise InvalidInput("recorded.answer", f"{len(recorded.answer.encode())} bytes", f"{MAX_ANSWER_BYTES} bytes")
 
 
+def _unreadable(error: Exception) -> InvalidInput:
+    return InvalidInput("recorded.trajectory", str(error), "an Arrow file as data export writes it")
+
+
+def _checked(data: bytes) -> contract.Trajectory:
+    try:
+        trajectory = contract.view(data)
+    except contract.MalformedTrajectory as error:
+        raise _unreadable(error) from error
+    _check_nodes(trajectory)
+    return trajectory
+
+
 def _check_nodes(trajectory: contract.Trajectory) -> None:
     sampled = contract.sampled_nodes(trajectory)
     if not sampled:
         raise InvalidInput("recorded.trajectory", "one without a sampled node", "one or more")
+    # One look at all of them; where it finds something, each node is looked at, so that the first is named.
+    suspect = not _usable(np.concatenate([np.asarray(node.logprobs) for node in sampled]))
     for node in sampled:
         where = f"recorded.trajectory: node {node.node_id}"
         if not node.token_ids:
             raise InvalidInput(f"{where}: token_ids", "none", "one or more")
-        logprobs_T = np.asarray(node.logprobs)
-        # The largest is not a number where any is not one.
-        if not logprobs_T.max() <= MAX_LOGPROB or logprobs_T.min() == -math.inf:
+        if suspect and not _usable(np.asarray(node.logprobs)):
             raise InvalidInput(f"{where}: logprobs", "one that is positive or not finite", "finite, 0 or less")
         if not node.temperature > 0:
             raise InvalidInput(f"{where}: temperature", node.temperature, "above 0, as it was sampled")
 
 
+def _usable(logprobs_T: NDArray[np.floating]) -> bool:
+    # The largest is not a number where any is not one.
+    return logprobs_T.size == 0 or bool(logprobs_T.max() <= MAX_LOGPROB and logprobs_T.min() > -math.inf)
+
+
 def _node(node: contract.Node, policies: Collection[str]) -> contract.Node:
+    if not (node.spans or node.infra):
+        return node
     spans = tuple(_span(span, policies) for span in node.spans)
     return node if spans == node.spans and not node.infra else replace(node, spans=spans, infra=False)
 
 
 def _span(span: contract.Span, policies: Collection[str]) -> contract.Span:
-    return span if span.policy_digest in policies else replace(span, policy_step=NO_STEP)
+    own = span.policy_digest in policies or span.policy_step == NO_STEP
+    return span if own else replace(span, policy_step=NO_STEP)

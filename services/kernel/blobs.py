@@ -48,8 +48,7 @@ class Blobs:
         digest = await asyncio.to_thread(_sha256, data)
         packed = any(word in media_type for word in _COMPRESSED)
         key = f"sha256/{digest[:2]}/{digest}" + ("" if packed else ".zst")
-        body = data if packed else await asyncio.to_thread(zstandard.compress, data)
-        await self._write(key, body, fresh=True)
+        await self._write(key, data if packed else await asyncio.to_thread(zstandard.compress, data), fresh=True)
         return BlobRef(uri=f"{self._url}/{key}", sha256=digest, size_bytes=len(data), media_type=media_type)
 
     async def get(self, ref: BlobRef) -> bytes:

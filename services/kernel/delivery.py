@@ -106,7 +106,7 @@ class Delivery:
             followed = [self._span(stack, event) for event in events]
             if len(followed) == 1:
                 stack.enter_context(use_parent(followed[0].cause.traceparent))
-            return [caused(write, followed) for write in await self._handler(followed)]
+            return caused(await self._handler(followed), followed)
 
     def _span(self, stack: ExitStack, event: Event) -> Event:
         attributes: dict[str, Any] = {

@@ -32,9 +32,9 @@ class Inbox:
             fresh, seen = await self._sift(events)
             if not fresh:
                 return
-            writes = await handler(fresh)
+            writes = caused(await handler(fresh), fresh)
             try:
-                await self._store.append([caused(write, fresh) for write in writes], seen=seen)
+                await self._store.append(writes, seen=seen)
                 return
             except Conflict:
                 continue
@@ -53,11 +53,14 @@ class Inbox:
         return fresh, [Seen(self._consumer, name, at[name]) for name in dict.fromkeys(e.stream for e in fresh)]
 
 
-def caused(write: Write, events: Sequence[Event]) -> Write:
-    """A write with its cause, taken from the events it was decided on."""
+def caused(writes: Sequence[Write], events: Sequence[Event]) -> list[Write]:
+    """The writes with their causes, taken from the events they were decided on."""
     # Of a mixed batch, the event about the same thing is the cause; else the last one, for want of a better.
-    if isinstance(write, CausedWrite):
-        return write
-    key = write.stream.partition("/")[2]
-    event = next((event for event in reversed(events) if event.key == key), events[-1])
+    last = {event.key: event for event in events}
+    return [
+        w if isinstance(w, CausedWrite) else _by(w, last.get(w.stream.partition("/")[2], events[-1])) for w in writes
+    ]
+
+
+def _by(write: Write, event: Event) -> CausedWrite:
     return CausedWrite(write.stream, write.expected_version, write.messages, event.as_cause())

@@ -1,6 +1,7 @@
 """A process: its parts run together, and it ends as a whole. Refuses to live on when a part has ended unasked."""
 
 import asyncio
+import gc
 import inspect
 import signal
 import sys
@@ -72,8 +73,10 @@ def run(cls: type[S], build: Build[S], *, workflows: bool = False) -> None:
 async def _run(settings: S, build: Build[S], workflows: bool) -> int:
     telemetry = Telemetry.start(settings.service(), settings, workflows=workflows)
     try:
-        built = build(settings)
-        await run_service(await built if inspect.isawaitable(built) else built)
+        parts = await built if inspect.isawaitable(built := build(settings)) else built
+        # What is there by now stays to the end: the collector need not look through it ever again.
+        gc.freeze()
+        await run_service(parts)
     except ForgeError as error:
         get_logger().error("service.failed", error=error.message, cause=repr(error.__cause__))
         return 2 if isinstance(error, InvalidInput) else 1

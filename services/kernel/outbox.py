@@ -36,10 +36,8 @@ class Relay:
         # Only the owner makes its topics, and only once it knows the incarnation: so nothing of a store can reach an
         # emptied broker before the relay has noticed.
         own = [topic for topic in catalogue.topics() if topic.noun.startswith(f"{service}.") and not topic.lossy]
-        self._own, self._types = (
-            [TopicPlan(topic.name) for topic in own],
-            [n for topic in own for n in topic.type_names],
-        )
+        self._own = [TopicPlan(topic.name) for topic in own]
+        self._types = [name for topic in own for name in topic.type_names]
         self._lease = store.lease("relay")
         self._wake = store.subscribe()
         self._ends: dict[tuple[str, int], int] = {}

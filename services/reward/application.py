@@ -26,7 +26,7 @@ from services.kernel.logs import get_logger
 from services.kernel.telemetry import use_parent
 from services.reward.domain.case import Case, fold
 from services.reward.domain.scoring import score_of
-from services.reward.domain.turns import conversation, turns_of
+from services.reward.domain.turns import conversation, messages_of, turns_of
 from services.reward.ports import GraderError, Verifier
 
 MAX_DETAIL_CHARS = 500
@@ -86,14 +86,15 @@ class Scoring:
         assert case.answer is not None
         trajectory = await self._trajectory(episode_id, case)
         task = case.task.task
-        turns = turns_of(trajectory, await self._verifier.tool_names(task))
+        messages = messages_of(trajectory)
+        turns = turns_of(trajectory, messages, await self._verifier.tool_names(task))
         fixed = class_of_outcome(case.answer.outcome)
         if fixed is not None:
             return score_of(0.0, fixed, f"not judged: {fixed.value}", turns)
         answer = case.answer.answer
         if case.answer.HasField("answer_blob"):
             answer = (await self._blobs.get(case.answer.answer_blob)).decode("utf-8", "replace")
-        performance, detail = await self._verifier.verify(task, answer, conversation(trajectory))
+        performance, detail = await self._verifier.verify(task, answer, conversation(trajectory, messages))
         return score_of(performance, class_of_verdict(performance), detail[:MAX_DETAIL_CHARS], turns)
 
     async def _trajectory(self, episode_id: str, case: Case) -> Trajectory:

@@ -1,13 +1,14 @@
-"""Verifiers of the environments, each in a thread of its own and with a deadline.
+"""Verifiers of the environments, in threads and with a deadline.
 
-A verifier that hangs costs its thread, not the service: the thread is a daemon and its place is given to the next. It
-refuses a verdict that isn't a number in [0, 1].
+A verifier that hangs costs its thread, not the service: the thread is a daemon, gets no more work, and its place is
+given to the next. It refuses a verdict that isn't a number in [0, 1].
 """
 
 import asyncio
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
 from typing import TypeVar
 
 from forgerl.common.v1 import task_pb2
@@ -16,6 +17,9 @@ from services.environments.interface import Environment, Task, UnknownEnvironmen
 from services.reward.ports import GraderError, Message
 
 T = TypeVar("T")
+Work = Callable[[], object]
+Desk = SimpleQueue[Work | None]
+"""What a thread is to do, one thing after the other; None: nothing more."""
 
 
 class EnvironmentVerifier:
@@ -26,6 +30,7 @@ class EnvironmentVerifier:
         self._deadline_s = deadline_s
         self._places = asyncio.Semaphore(at_once)
         self._known: dict[str, Environment] = {}
+        self._idle: list[Desk] = []
 
     async def verify(self, task: task_pb2.Task, answer: str, transcript: Sequence[Message]) -> tuple[float, str]:
         """See Verifier.verify."""
@@ -59,12 +64,28 @@ class EnvironmentVerifier:
     async def _within_deadline(self, work: Callable[[], Verdict]) -> Verdict:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Verdict] = loop.create_future()
-        thread = threading.Thread(target=_run, args=(work, done, loop), name="verifier", daemon=True)
-        thread.start()
+        desk = self._idle.pop() if self._idle else _manned()
+        desk.put(lambda: _run(work, done, loop))
         try:
             return await asyncio.wait_for(done, self._deadline_s)
         except TimeoutError:
             raise GraderError(f"verifier is still running after {self._deadline_s:g} s") from None
+        finally:
+            if done.cancelled():
+                desk.put(None)
+            else:
+                self._idle.append(desk)
+
+
+def _manned() -> Desk:
+    desk = Desk()
+    threading.Thread(target=_serve, args=(desk,), name="verifier", daemon=True).start()
+    return desk
+
+
+def _serve(desk: Desk) -> None:
+    while (work := desk.get()) is not None:
+        work()
 
 
 def _run(work: Callable[[], T], done: "asyncio.Future[T]", loop: asyncio.AbstractEventLoop) -> None:

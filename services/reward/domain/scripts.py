@@ -1,16 +1,19 @@
 """Writing systems of letters, by Unicode's names. It refuses to tell languages apart, and needs no model."""
 
+import re
 import unicodedata
 from collections import Counter
 from functools import cache
 
 JAPANESE = {"HIRAGANA", "KATAKANA"}
+LATIN_LETTER = re.compile("[A-Za-z]")
+"""The letters of ASCII."""
 
 
 def scripts_of(text: str) -> frozenset[str]:
     """The writing systems that a text uses."""
     if text.isascii():
-        return frozenset({"LATIN"} if any(character.isalpha() for character in text) else ())
+        return frozenset({"LATIN"} if LATIN_LETTER.search(text) else ())
     return frozenset(script_of(character) for character in set(text) if character.isalpha())
 
 

@@ -36,10 +36,14 @@ class Turn:
     tool_names: frozenset[str]
 
 
-def turns_of(trajectory: Trajectory, tool_names: frozenset[str]) -> list[Turn]:
-    """Every turn but those of lost attempts, in the order of sampling."""
+def messages_of(trajectory: Trajectory) -> dict[int, Message]:
+    """Every node's message, by the node's id."""
+    return {node.node_id: parse(node) for node in trajectory.nodes}
+
+
+def turns_of(trajectory: Trajectory, messages: Mapping[int, Message], tool_names: frozenset[str]) -> list[Turn]:
+    """Every turn but those of lost attempts, in the order of sampling; `messages`: those of the trajectory."""
     nodes = {node.node_id: node for node in trajectory.nodes}
-    messages = {node.node_id: parse(node) for node in trajectory.nodes}
     texts = {node_id: text_of(message) for node_id, message in messages.items()}
     results = _results(trajectory, nodes, texts)
     # Parents come first, so one pass is enough: a turn's context is never put together.
@@ -64,11 +68,11 @@ def turns_of(trajectory: Trajectory, tool_names: frozenset[str]) -> list[Turn]:
     return turns
 
 
-def conversation(trajectory: Trajectory) -> list[Message]:
-    """Messages from the root to the last turn; empty when nothing was ever sampled."""
+def conversation(trajectory: Trajectory, messages: Mapping[int, Message]) -> list[Message]:
+    """Those of its messages that lead from the root to the last turn; empty when nothing was ever sampled."""
     nodes = {node.node_id: node for node in trajectory.nodes}
     last = next((node for node in reversed(trajectory.nodes) if node.trainable), None)
-    return [message for node in _path(nodes, last) if (message := parse(node))] if last else []
+    return [message for node in _path(nodes, last) if (message := messages[node.node_id])] if last else []
 
 
 def parse(node: Node) -> Message:

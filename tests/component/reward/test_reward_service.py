@@ -29,6 +29,7 @@ from services.kernel.inbox import Inbox
 from services.reward.adapters.environment_verifier import EnvironmentVerifier
 from services.reward.application import Scoring
 from services.reward.bootstrap import EVENT_MODULES
+from services.reward.ports import GraderError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -172,6 +173,28 @@ async def test_verifiers_that_hang_leave_room_for_others(bench: Bench):
     await asyncio.wait_for(bench.feed(*facts), 10)
     bench.judge.release.set()
     assert isinstance((await bench.scores("e"))[0], EpisodeScored)
+
+
+async def test_threads_are_used_again_unless_their_verifier_hangs(eventually):
+    judge = Judge()
+    verifier = EnvironmentVerifier({"judge": judge}, 0.3, 2)
+    task = task_pb2.Task(environment="judge", task_id="t", split=task_pb2.SPLIT_TRAIN, payload=b"{}")
+    before = verifying()
+    for _ in range(3):
+        assert await asyncio.gather(*(verifier.verify(task, "4", []) for _ in range(10))) == [(1.0, "given 4")] * 10
+        with pytest.raises(GraderError, match="ZeroDivisionError"):
+            await verifier.verify(task, "raise", [])
+    assert len(verifying() - before) == 2
+    with pytest.raises(GraderError, match="still running"):
+        await verifier.verify(task, "hang", [])
+    assert await asyncio.gather(*(verifier.verify(task, "4", []) for _ in range(10))) == [(1.0, "given 4")] * 10
+    assert len(verifying() - before) == 3
+    judge.release.set()
+    await eventually(lambda: len(verifying() - before) == 2)
+
+
+def verifying() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "verifier"}
 
 
 @pytest.mark.parametrize(

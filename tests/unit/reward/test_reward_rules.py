@@ -14,7 +14,7 @@ from services.contract.trajectory import Node, Span, Trajectory
 from services.reward.domain.rules import failing_tool_call, form, language_mixing, repetition, rules
 from services.reward.domain.scoring import score_of
 from services.reward.domain.scripts import scripts_of
-from services.reward.domain.turns import ToolCall, Turn, conversation, turns_of
+from services.reward.domain.turns import ToolCall, Turn, conversation, messages_of, turns_of
 
 TOOLS = frozenset({"python"})
 PLAIN = Turn(0, "The answer is 4.", (), (), scripts_of("What is 2 + 2?"), tuple(range(6)), "stop", TOOLS)
@@ -138,7 +138,7 @@ TREE = Trajectory(
 
 
 def test_turns_hold_their_calls_and_the_results_that_answered_them():
-    first, second = turns_of(TREE, TOOLS)
+    first, second = turns_of(TREE, messages_of(TREE), TOOLS)
     assert first.calls == (ToolCall("python", '{"code": "2+2"}'),)
     assert first.results == ("error: gone", "4")
     assert first.text == "add"
@@ -148,11 +148,18 @@ def test_turns_hold_their_calls_and_the_results_that_answered_them():
 
 
 def test_conversation_ends_with_the_last_turn_that_was_not_lost():
-    assert [message["role"] for message in conversation(TREE)] == ["user", "assistant", "tool", "tool", "assistant"]
-    assert conversation(Trajectory("e", "r", ())) == []
+    assert [message["role"] for message in conversation(TREE, messages_of(TREE))] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+    assert conversation(Trajectory("e", "r", ()), {}) == []
 
 
 def test_a_message_that_cannot_be_read_counts_as_empty():
     broken = replace(TREE.nodes[4], message_json="{nope")
-    turns = turns_of(replace(TREE, nodes=(*TREE.nodes[:4], broken)), TOOLS)
+    tree = replace(TREE, nodes=(*TREE.nodes[:4], broken))
+    turns = turns_of(tree, messages_of(tree), TOOLS)
     assert turns[-1].text == ""
