@@ -1,4 +1,4 @@
-"""`forgerl data`: SQL over the pool and exports of it, for which nothing has to be up; imports; retention."""
+"""`forgerl data`: SQL over the pool and exports of it, for which nothing has to be up; and imports into a run."""
 
 import asyncio
 import json
@@ -13,7 +13,6 @@ from services.cli.errors import UsageError
 from services.cli.pool.export import export_jsonl, export_parquet, export_recorded
 from services.cli.pool.importing import read_file, submissions
 from services.cli.pool.places import PoolPlaces
-from services.cli.pool.pruning import plan_pruning
 from services.cli.pool.query import read_tables, run_query, tables_of
 from services.cli.pool.reading import Pool
 from services.client import Client
@@ -66,27 +65,6 @@ def import_data(instance: str | None, run: str, file: Path, *, whole_only: bool)
             _show_progress(min(first + _EVERY, len(wanted)), len(wanted))
     Console(highlight=False).print(
         f"forgerl: {created} episodes of {file} are in {run}, {len(wanted) - created} were there already",
-        soft_wrap=True,
-    )
-
-
-def prune_data(instance: str | None, run: str, keep_steps: int, *, dry_run: bool) -> None:
-    """Frees what closed long ago; every part is recorded by the scheduler before its first blob goes."""
-    pool = Pool(PoolPlaces.of(instance))
-    plan = asyncio.run(plan_pruning(pool, PoolPlaces.of(instance).blob_url, run, keep_steps))
-    console = Console(highlight=False)
-    if plan.kept_by_others:
-        console.print(f"forgerl: {plan.kept_by_others} blobs stay, since episodes that are kept refer to them")
-    if not dry_run and plan.episodes:
-        with Client(instance) as client:
-            for done, part in enumerate(plan.parts(_EVERY), start=1):
-                if part.unrecorded:
-                    client.record_pruning(run, part.unrecorded, keep_steps, part.size_bytes)
-                asyncio.run(pool.free(part.uris))
-                _show_progress(min(done * _EVERY, len(plan.episodes)), len(plan.episodes))
-    console.print(
-        f"forgerl: {plan.blobs} blobs, {plan.size_bytes / 1e6:.1f} MB {'would be' if dry_run else 'are'} freed:"
-        f" {len(plan.episodes)} episodes of {run} closed by step {max(0, plan.last_step)} of {plan.steps}",
         soft_wrap=True,
     )
 

@@ -1,11 +1,10 @@
 """Bounds of a number in a run file, as one line that says what was given and what is allowed. It refuses to raise."""
 
 import math
-import sys
 
 UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
-FINITE = sys.float_info.max
+FINITE = 1.7976931348623157e308
 """The upper bound of a number that is multiplied or divided by: infinity would make others no numbers."""
 
 

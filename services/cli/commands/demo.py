@@ -13,7 +13,9 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     file: Annotated[Path | None, typer.Option("--file", help="A run file; default examples/mixed.toml.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Another seed than the file's.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Another seed than the file's.")
+    ] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Another end than the file's.")] = None,
     engines: Annotated[int, typer.Option(help="vLLM engines.")] = 1,
     out: Annotated[Path, typer.Option("--out", help="Folder of the plot and the numbers.")] = Path("demo-out"),

@@ -70,7 +70,7 @@ def old_episodes(index: PoolIndex, keep_steps: int) -> list[EpisodeRow]:
 
 async def plan_pruning(pool: Pool, blob_url: str, run_id: str, keep_steps: int) -> Plan:
     """What `data prune` frees. Raises UsageError for an unknown run or a store that isn't there."""
-    index = await pool.index(run_id)
+    index = await pool.index(run_id, reports=False)
     sizes = _Sizes(blob_url)
     rows = old_episodes(index, keep_steps)
     # While a trajectory is there, an earlier pruning was cut short: it goes last.

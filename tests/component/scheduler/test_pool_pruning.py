@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from forgerl.common.v1 import task_pb2
 from forgerl.common.v1.blob_pb2 import BlobRef
 from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import record_pb2
+from forgerl.gateway.v1.run_service_pb2 import RunView
 from forgerl.scheduler.v1 import scheduler_service_pb2 as pb
 from forgerl.scheduler.v1.scheduler_service_pb2_grpc import add_SchedulerServiceServicer_to_server
 from forgerl.trainer.v1 import report_pb2
@@ -18,6 +19,7 @@ from scheduler_bench import Bench, group, submitted
 from typer.testing import CliRunner
 
 from services.cli.app import build_app
+from services.client import Client
 from services.contract.trajectory import MEDIA_TYPE, Node, Span, Trajectory, encode
 from services.kernel.errors import InvalidInput, NotFound
 from services.kernel.event_store import EventStore, Write
@@ -179,6 +181,22 @@ async def test_the_record_goes_on_telling_everything(pool: Pool, cli: Cli) -> No
     assert (
         note == "forgerl: 5 trajectories were pruned, the last at 2026-03-01 12:00:00+00:00; turns and tokens lack them"
     )
+
+
+async def test_it_can_be_done_after_every_step(pool: Pool, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step 4 is done while the command watches: then c and d are old as well, with a bound of one."""
+    loop = asyncio.get_running_loop()
+
+    def watched(client: Client, run_id: str) -> Iterator[RunView]:
+        yield RunView(run_id=run_id, steps=3)
+        asyncio.run_coroutine_threadsafe(pool.train(4), loop).result()
+        yield RunView(run_id=run_id, steps=4)
+
+    monkeypatch.setattr(Client, "watch_run", watched)
+    said = await cli("prune", "r", "--keep-steps", "1", "--follow")
+    closed = [line.partition("closed by step ")[2] for line in said if "are freed" in line]
+    assert closed == ["2 of 3", "3 of 4"]
+    assert await pool.there() == {"e.0", "e.1"}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
