@@ -59,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print the numbers as the last line")
     parser.add_argument("--model", type=Path, default=Path("examples/models/tiny-qwen3"))
     parser.add_argument("--move", choices=["drift", "reward"], default="drift")
-    parser.add_argument("--steps", type=int, default=48)
-    parser.add_argument("--every", type=int, default=6, help="steps from one exact figure to the next")
-    parser.add_argument("--learning-rate", type=float, default=3e-4, help="of the policy")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--every", type=int, default=5, help="steps from one exact figure to the next")
+    parser.add_argument("--learning-rate", type=float, default=2e-4, help="of the policy")
     parser.add_argument(
         "--to-kl", type=float, default=0.7, help="where the drift's last step is to be, in nats a token"
     )
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--warm-batches", type=int, default=24)
     parser.add_argument("--warm-rounds", type=int, default=4)
     parser.add_argument(
-        "--engine-steps", type=int, nargs="*", default=[0, 24, 48], help="policies to measure in a real vLLM too"
+        "--engine-steps", type=int, nargs="*", default=[0, 30, 60], help="policies to measure in a real vLLM too"
     )
     parser.add_argument("--engine-guesses", type=int, nargs="*", default=[1], help="guesses a verification there")
     parser.add_argument("--engine-repeats", type=int, default=8, help="answers to each task there")

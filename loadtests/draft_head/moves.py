@@ -17,9 +17,8 @@ from loadtests.draft_head.policy import Floats, Sampled
 
 PULL_AT_ONE_NAT = 4.0
 """Spread of the tilt, in nats, that is tried first for a KL of 1; the KL grows with its square."""
-PULL_A_STEP = 0.04
-WARMTH_A_STEP = 0.03
-"""Most that the tilt and the target's temperature change in a step to put KL and entropy right, as logarithms."""
+AT_ONCE, A_STEP = 0.6, 0.02
+"""Most that the logarithms of tilt and temperature answer to what is missing now, and to what went on missing."""
 
 
 class Move(Protocol):
@@ -52,8 +51,7 @@ class ByTaste:
         self._kl_a_step = kl_a_step
         self._wanted_kl = 0.0
         self._wanted_entropy: float | None = None
-        self._pull = PULL_AT_ONE_NAT
-        self._log_temperature = 0.0
+        self._pull, self._warmth = _Steering(), _Steering()
 
     @torch.no_grad()
     def advantages(self, model: Any, batch: Sampled) -> Floats:
@@ -61,24 +59,32 @@ class ByTaste:
         forest, targets = batch.forest()
         before, ids_N = torch.from_numpy(targets.predecessors_N), torch.from_numpy(targets.token_ids_N)
         now_NV, then_NV = (torch.log_softmax(m.lm_head(hidden(m, forest)[before]), -1) for m in (model, self._start))
-        self._steer(now_NV, then_NV)
-        pull_NV = then_NV / math.exp(self._log_temperature) + self._pull * math.sqrt(self._wanted_kl) * self._taste_V
+        pull, temperature = self._steer(now_NV, then_NV)
+        pull_NV = then_NV / temperature + pull * self._taste_V
         gain_NV = torch.log_softmax(pull_NV, -1) - now_NV
         mean_N1 = (now_NV.exp() * gain_NV).sum(-1, keepdim=True)
         gains_N: Tensor = (gain_NV - mean_N1).gather(1, ids_N[:, None])[:, 0]
         return np.asarray(gains_N.clamp(-5, 5), np.float64)
 
-    def _steer(self, now_NV: Tensor, then_NV: Tensor) -> None:
+    def _steer(self, now_NV: Tensor, then_NV: Tensor) -> tuple[float, float]:
+        """The tilt's spread in nats, and the temperature."""
         kl = float((now_NV.exp() * (now_NV - then_NV)).sum(-1).mean())
         entropy = float(-(now_NV.exp() * now_NV).sum(-1).mean())
         if self._wanted_entropy is None:
             self._wanted_entropy = entropy
         self._wanted_kl += self._kl_a_step
-        short_of_kl = (self._wanted_kl - kl) / max(self._wanted_kl, 0.1)
-        short_of_entropy = (self._wanted_entropy - entropy) / self._wanted_entropy
-        self._pull *= math.exp(PULL_A_STEP * _within_one(2 * short_of_kl))
-        self._log_temperature += WARMTH_A_STEP * _within_one(2 * short_of_entropy)
+        pull = self._pull.factor((self._wanted_kl - kl) / max(self._wanted_kl, 0.1))
+        temperature = self._warmth.factor((self._wanted_entropy - entropy) / self._wanted_entropy)
+        return PULL_AT_ONE_NAT * math.sqrt(self._wanted_kl) * pull, temperature
 
 
-def _within_one(value: float) -> float:
-    return max(-1.0, min(1.0, value))
+class _Steering:
+    """A factor around 1 that answers to the share of something that is missing (negative: that is too much)."""
+
+    def __init__(self) -> None:
+        self._gathered = 0.0
+
+    def factor(self, missing: float) -> float:
+        wanted = max(-1.0, min(1.0, 2 * missing))
+        self._gathered += A_STEP * wanted
+        return math.exp(self._gathered + AT_ONCE * wanted)
