@@ -8,14 +8,14 @@ Refuses to let one bad stream stop the others, and to lose a record: it is handl
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 from aiokafka import ConsumerRecord
 from opentelemetry import trace
 
-from services.kernel.envelope import Event, from_record, stream_and_version, type_name
+from services.kernel.envelope import Cause, Event, from_record, stream_and_version, type_name
 from services.kernel.errors import Permanent, Transient
 from services.kernel.event_store import Write
 from services.kernel.inbox import Gap, Handler, Inbox, caused
@@ -109,13 +109,12 @@ class Delivery:
             return caused(await self._handler(followed), followed)
 
     def _span(self, stack: ExitStack, event: Event) -> Event:
-        attributes: dict[str, Any] = {
-            "messaging.system": "kafka", "messaging.kafka.message.key": event.key, "messaging.message.id": event.id,
-        }  # fmt: skip
+        facts: dict[str, Any] = {"messaging.system": "kafka", "messaging.kafka.message.key": event.key,
+                                 "messaging.message.id": event.id}  # fmt: skip
         name = f"{type_name(event.message).rpartition('.')[2]} consumed"
-        parent = parent_context(event.cause.traceparent)
-        span = self._tracer.start_span(name, parent, trace.SpanKind.CONSUMER, attributes)
+        span = self._tracer.start_span(name, parent_context(event.cause.traceparent), trace.SpanKind.CONSUMER, facts)
         stack.callback(span.end)
         own = span.get_span_context()
         traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}" if own.is_valid else ""
-        return replace(event, cause=replace(event.cause, traceparent=traceparent or event.cause.traceparent))
+        cause = Cause(event.cause.correlation_id, event.cause.causation_id, traceparent or event.cause.traceparent)
+        return Event(event.stream, event.version, event.time, event.message, cause)
