@@ -6,6 +6,7 @@ The last line is JSON. Seven minutes at most on two cores; --quick takes a quart
 import argparse
 import asyncio
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -46,6 +47,8 @@ def main() -> None:
     parser.add_argument("--events", type=int, help="how many events are replayed (default 250,000; quick 20,000)")
     given = parser.parse_args()
     configure("loadtest", "ERROR")
+    # Its client tells of a broker that is just starting as of errors.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     fit, result = fitted(), dict[str, Any]()
     if given.only in (None, "speed"):
         result |= _speed(fit, given.events or (20_000 if given.quick else 250_000), quick=given.quick)
