@@ -20,6 +20,7 @@ from services.kernel.telemetry import current_traceparent
 from services.rollout.adapters.commits import CommonCommits
 from services.rollout.domain.episode import TRAINABLE, Blob, Ending, EpisodeStart, Text, TurnServed
 
+LINGER_S = 0.25
 ENDS = (rollout_pb2.EpisodeFinished, rollout_pb2.EpisodeFailed)
 
 
@@ -65,8 +66,10 @@ class StoredJournal:
 
     async def record_elsewhere(self, start: EpisodeStart, agent: str, ending: Ending) -> None:
         """Both as one commit; where anything is written already, whatever is missing of it."""
+        messages = (self._start_message(start, agent), self._end_message(ending))
         try:
-            await self._publish(start, 0, self._start_message(start, agent), self._end_message(ending))
+            # Nobody waits for one of these: in company they are fewer commits here, and fewer records' batches beyond.
+            await self._commits.append(self._write(start, 0, messages), LINGER_S)
         except Conflict:
             await self.record_ended(start, ending)
 
@@ -92,9 +95,11 @@ class StoredJournal:
         )
         await self.store.append([Write(stream, await self.store.version(stream), (message,))])
 
-    async def _publish(self, start: EpisodeStart, expected_version: int, *messages: Message) -> None:
-        stream = published_stream(start.episode_id)
-        await self._commits.append(CausedWrite(stream, expected_version, messages, cause_of(start)))
+    async def _publish(self, start: EpisodeStart, expected_version: int, message: Message) -> None:
+        await self._commits.append(self._write(start, expected_version, (message,)))
+
+    def _write(self, start: EpisodeStart, expected_version: int, messages: tuple[Message, ...]) -> CausedWrite:
+        return CausedWrite(published_stream(start.episode_id), expected_version, messages, cause_of(start))
 
     def _start_message(self, start: EpisodeStart, agent: str) -> Message:
         return rollout_pb2.EpisodeStarted(

@@ -121,8 +121,8 @@ async def test_episodes_that_end_together_are_one_commit_and_a_conflict_is_its_o
     await asyncio.gather(
         *(journal.record_elsewhere(start, "recorded", end) for start, end in zip(starts, endings, strict=True))
     )
-    # The first finds nobody to share with; the other eleven do, until one of them is refused: then each for itself.
-    assert commits == [1, 11, *[1] * 11]
+    # All twelve at once, until one of them is refused: then each for itself.
+    assert commits == [12, *[1] * 12]
     kinds = [
         [type(event.message).__name__ for event in await journal.store.read(f"rollout.episode/{start.episode_id}")]
         for start in starts
@@ -149,3 +149,33 @@ async def test_one_that_is_called_off_or_fails_does_not_keep_the_others(journal:
     monkeypatch.undo()
     await journal.record_elsewhere(replace(START, episode_id="ep-4"), "recorded", ELSEWHERE)
     assert await journal.store.read("rollout.episode/ep-3") == []
+
+
+def elsewhere(number: int) -> tuple[EpisodeStart, Ending]:
+    start = replace(START, episode_id=f"ep-{number}")
+    return start, Ending(start.episode_id, "run-1", Outcome.COMPLETED, Text("42"))
+
+
+async def test_one_that_may_wait_goes_with_the_next_that_may_not(journal: StoredJournal, monkeypatch):
+    monkeypatch.setattr("services.rollout.adapters.journal.LINGER_S", 3600.0)
+    start, ending = elsewhere(1)
+    waits = asyncio.create_task(journal.record_elsewhere(start, "recorded", ending))
+    await journal.turns("ep-1")
+    assert not waits.done() and await journal.store.read("rollout.episode/ep-1") == []
+    await journal.record_started(replace(START, episode_id="ep-2"), "tool_loop")
+    await asyncio.wait_for(waits, 10)
+    assert len(await journal.store.read("rollout.episode/ep-1")) == 2
+
+
+async def test_a_full_commit_waits_for_nobody(journal: StoredJournal, monkeypatch):
+    monkeypatch.setattr("services.rollout.adapters.journal.LINGER_S", 3600.0)
+    waiting = [journal.record_elsewhere(start, "recorded", end) for start, end in map(elsewhere, range(250))]
+    tasks = [asyncio.create_task(one) for one in waiting]
+    done, pending = await asyncio.wait(tasks, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    while len(done) < 200:
+        more, pending = await asyncio.wait(pending, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        assert more, "a full commit stands still"
+        done |= more
+    assert (len(done), len(pending)) == (200, 50)
+    await journal.record_started(replace(START, episode_id="ep-250"), "tool_loop")
+    await asyncio.wait_for(asyncio.gather(*pending), 10)
