@@ -97,16 +97,18 @@ class Trainer:
         state = await self._runs.load(run_id)
         if state.spec is not None:
             return []
-        taken = Write(record_stream(run_id), state.record_version, (RunTaken(run_id=run_id, spec=created.spec),))
+        taken = RunTaken(run_id=run_id, spec=created.spec)
+        record = Write(record_stream(run_id), state.record_version, (taken,))
         try:
             interval = loss_of(created.spec.training).describe()
             get_logger().info("run.taken", run_id=run_id, loss=interval)
-            policy = await self._training.first_policy(run_id, created.spec)
+            policy, pace = await self._training.first_policy(run_id, created.spec)
         except StepRefused as refused:
-            return [taken, self._failed(state, 0, refused)]
+            return [record, self._failed(state, 0, refused)]
+        taken.pace.operation_s, taken.pace.call_s = pace.operation_s, pace.call_s
         published = published_of(run_id, 0, policy, self._clock.now())
         get_logger().info("policy.published", run_id=run_id, step=0, digest=policy.digest)
-        return [taken, Write(policy_stream(run_id), state.policy_version, (published,))]
+        return [record, Write(policy_stream(run_id), state.policy_version, (published,))]
 
     async def _train(self, assembled: BatchAssembled, traceparent: str) -> list[Write]:
         run_id = assembled.run_id

@@ -14,6 +14,7 @@ from torch import Tensor
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.histograms import Histogram
 from services.trainer.domain.losses import Loss
+from services.trainer.domain.merging import FREE_CALLS, Pace
 from services.trainer.domain.rows import Row
 
 T = TypeVar("T")
@@ -45,8 +46,8 @@ class Optimiser:
 class Recipe:
     """How a batch becomes a gradient. `policy_step`: the step whose weights are being trained.
 
-    `merge_prefixes`: shared tokens are computed once where that is exact and gains. `activation_checkpointing`:
-    activations are recomputed in the backward pass.
+    `merge_prefixes`: shared tokens are computed once where that is exact and gains; `pace` decides where.
+    `activation_checkpointing`: activations are recomputed in the backward pass.
     """
 
     loss: Loss
@@ -54,6 +55,7 @@ class Recipe:
     micro_batch_tokens: int
     merge_prefixes: bool = True
     activation_checkpointing: bool = False
+    pace: Pace = FREE_CALLS
 
 
 class Learner(Protocol):
@@ -65,6 +67,10 @@ class Learner(Protocol):
 
     def restore(self, checkpoint: Path, optimiser: Optimiser, base: Path | None = None) -> None:
         """Load what `save` wrote. `base`: the model under the adapters, where they are trained. Raises StepRefused."""
+        ...
+
+    def measure_pace(self, recipe: Recipe) -> Pace:
+        """How fast this machine trains these weights so; nothing changes, and the recipe's own pace is not used."""
         ...
 
     def accumulate(self, rows: Sequence[Row], recipe: Recipe) -> BatchStats:

@@ -23,6 +23,7 @@ from services.kernel.blobs import Blobs
 from services.trainer.domain.episodes import EpisodeInput
 from services.trainer.domain.guard import BatchStats, check_mismatch, mismatch_alarm
 from services.trainer.domain.losses import loss_of
+from services.trainer.domain.merging import FREE_CALLS, Pace
 from services.trainer.domain.metrics import all_metrics
 from services.trainer.domain.preparation import PreparedBatch, prepare
 from services.trainer.domain.run_state import RunState
@@ -82,14 +83,18 @@ class Training:
         self._digest = digest
         self._session: tuple[str, str] | None = None
 
-    async def first_policy(self, run_id: str, spec: RunSpec) -> PolicyFolder:
-        """Load the run's model and put its folder where engines find it. Raises StepRefused."""
+    async def first_policy(self, run_id: str, spec: RunSpec) -> tuple[PolicyFolder, Pace]:
+        """Load the run's model, put its folder where engines find it, and see how fast it trains. Raises StepRefused.
+
+        The pace belongs to the run from then on: measured anew it could choose another way, and round otherwise.
+        """
         self._session = None
         with TemporaryDirectory(prefix="policy-") as folder:
             await self.compute(partial(self._learner.start, Path(spec.model.path), optimiser_of(spec)))
             policy = await self._publish(run_id, 0, Path(folder))
+            pace = await self.compute(partial(self._learner.measure_pace, recipe_of(spec, 0, FREE_CALLS)))
         self._session = (run_id, "")
-        return policy
+        return policy, pace
 
     async def step(self, state: RunState, groups: Sequence[Sequence[EpisodeInput]]) -> TrainedStep:
         """Train the batch after the run's last step. Raises StepRefused; the weights are then loaded anew next time."""
@@ -98,7 +103,7 @@ class Training:
         self._session = None
         spec, number = state.spec, state.step + 1
         prepared = prepare(groups, spec, state.step)
-        recipe = recipe_of(spec, state.step)
+        recipe = recipe_of(spec, state.step, state.pace)
         stats = await self.compute(partial(self._learner.accumulate, prepared.rows.rows, recipe))
         check_mismatch(stats, spec.training.mismatch_limit)
         grad_norm = await self.compute(self._learner.apply)
@@ -169,8 +174,8 @@ class Training:
         return PolicyFolder(uri, digest, size_bytes, (folder / ADAPTER_FOLDER).is_dir())
 
 
-def recipe_of(spec: RunSpec, policy_step: int) -> Recipe:
-    """How a resolved spec wants the batch after a step computed."""
+def recipe_of(spec: RunSpec, policy_step: int, pace: Pace) -> Recipe:
+    """How a resolved spec wants the batch after a step computed, at the run's pace."""
     training = spec.training
     return Recipe(
         loss_of(training),
@@ -178,6 +183,7 @@ def recipe_of(spec: RunSpec, policy_step: int) -> Recipe:
         training.micro_batch_tokens,
         merge_prefixes=training.merge_prefixes,
         activation_checkpointing=training.activation_checkpointing,
+        pace=pace,
     )
 
 

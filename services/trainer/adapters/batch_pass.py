@@ -14,7 +14,7 @@ from torch import Tensor
 
 from services.trainer.adapters.blame import blame
 from services.trainer.adapters.library_pass import library_pass
-from services.trainer.adapters.merging import Merger
+from services.trainer.adapters.merging import choose_way
 from services.trainer.adapters.objective import Objective
 from services.trainer.adapters.row_targets import Beside, RowObjective, row_targets, trained_slots
 from services.trainer.adapters.tally import Tally
@@ -35,20 +35,17 @@ def clear_gradients(model: Any) -> None:
 
 
 def gradient(model: Any) -> list[Tensor]:
-    """A copy of the accumulated gradient, a tensor a parameter: this rank's part of it."""
-    return [local(p.grad.detach()).clone() if p.grad is not None else torch.zeros(()) for p in model.parameters()]
+    """The accumulated gradient itself, a tensor a parameter: this rank's part of it."""
+    return [local(p.grad.detach()) if p.grad is not None else torch.zeros(()) for p in model.parameters()]
 
 
 class BatchPass:
     """One pass over this rank's rows; use it once."""
 
-    def __init__(
-        self, model: Any, recipe: Recipe, ranks: Ranks, merger: Merger | None = None, beside: Beside | None = None
-    ) -> None:
+    def __init__(self, model: Any, recipe: Recipe, ranks: Ranks, beside: Beside | None = None) -> None:
         self._model = model
         self._recipe = recipe
         self._ranks = ranks
-        self._merger = merger or Merger()
         self._beside = beside
         self._merging = Merging()
         self._tally = Tally(recipe.policy_step)
@@ -62,13 +59,12 @@ class BatchPass:
         if not any(self._ranks.gather(any(row.trained_tokens for part in parts for row in part))):
             raise StepRefused("no episode of the batch has anything to train")
         clear_gradients(self._model)
-        gradients: list[list[Tensor]] = []
-        for part in parts:
-            with self._ranks.summed(self._model):
-                self._half(part)
-            gradients.append(gradient(self._model))
-        self._check_gradients([row for part in parts for row in part])
-        return self._stats(parts, *gradients)
+        first, second = parts
+        self._summed(first)
+        of_first = [part.clone() for part in gradient(self._model)]
+        self._summed(second)
+        self._check_gradients([*first, *second])
+        return self._stats(parts, of_first, gradient(self._model))
 
     def _stats(self, parts: Sequence[Sequence[Row]], first: Sequence[Tensor], both: Sequence[Tensor]) -> BatchStats:
         whole = Tally(self._recipe.policy_step)
@@ -82,11 +78,15 @@ class BatchPass:
             merging = merging.plus(part)
         return replace(whole.stats(noise_ratio(sum(apart_R), sum(all_R), share)), merging=merging)
 
+    def _summed(self, rows: Sequence[Row]) -> None:
+        with self._ranks.summed(self._model):
+            self._half(rows)
+
     def _half(self, rows: Sequence[Row]) -> None:
         rows = [row for row in rows if row.trained_tokens]
         if not rows:
             return
-        choice, expected = self._merger.choose(self._model, rows, self._recipe)
+        choice, expected = choose_way(self._model, rows, self._recipe)
         before_s = time.perf_counter()
         self._add(rows, choice, self._beside)
         self._merging = self._merging.plus(replace(expected, pass_s=time.perf_counter() - before_s))
@@ -113,7 +113,7 @@ class BatchPass:
 
     def _finite_of(self, rows: Sequence[Row]) -> bool:
         clear_gradients(self._model)
-        self._add(rows, self._merger.choose(self._model, rows, self._recipe)[0], None)
+        self._add(rows, choose_way(self._model, rows, self._recipe)[0], None)
         return self._finite()
 
     def _finite(self) -> bool:

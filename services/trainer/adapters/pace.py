@@ -1,73 +1,80 @@
-"""How fast this machine trains this model: measured once, on a row of the first batch. It refuses to predict."""
+"""How fast this machine trains this model: measured once, when a run begins. It refuses to predict."""
 
 # transformers' and torch's modules are partly untyped
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import time
-from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from services.trainer.adapters.library_pass import library_pass
+from services.trainer.adapters.merging import cost_of
 from services.trainer.adapters.objective import TokenScores
-from services.trainer.adapters.row_targets import computed_ids
+from services.trainer.domain.merging import FREE_CALLS, Pace
 from services.trainer.domain.rows import Row
+from services.trainer.ports import Recipe
 from services.trainer.tree.attention import tree_attention
-from services.trainer.tree.choice import Pace, work_of
+from services.trainer.tree.choice import work_of
 from services.trainer.tree.cost import ModelCost
 from services.trainer.tree.forest import build_forest
 from services.trainer.tree.passes import PassOptions
 from services.trainer.tree.plan import plan_attention
+from services.trainer.tree.scoring import whole_model
 
 REPEATS = 3
-LONGEST_TOKENS = 4096
+
+ROWS, ROW_TOKENS = 4, 256
+"""What is timed: the length of a short episode, side by side."""
 
 
-class Gauge:
-    """Holds the pace of one model on this machine."""
-
-    def __init__(self) -> None:
-        self._pace: Pace | None = None
-
-    def pace(self, model: Any, rows: Sequence[Row], cost: ModelCost, budget_tokens: int) -> Pace:
-        """Seconds an operation and a call; the model's gradients are as before the call, which are none."""
-        if self._pace is None:
-            self._pace = Pace(_operation_s(model, rows, cost, budget_tokens), _call_s(model))
-        return self._pace
+def measure_pace(model: Any, recipe: Recipe) -> Pace:
+    """Seconds an operation and a call; the model's gradients are as before, which are none, and so is chance."""
+    cost = cost_of(whole_model(model).config)
+    return FREE_CALLS if cost is None else Pace(_operation_s(model, recipe, cost), _call_s(model))
 
 
-def _operation_s(model: Any, rows: Sequence[Row], cost: ModelCost, budget_tokens: int) -> float:
-    """Of some rows of middling length, branch by branch; the fastest of a few goes."""
-    middling = cut(sorted(rows, key=lambda row: row.length)[len(rows) // 2], min(budget_tokens, LONGEST_TOKENS))
-    count = max(1, min(len(rows), budget_tokens // max(1, middling.length), 4))
-    sample = [middling] * count
-    forest = build_forest([computed_ids(row) for row in sample], merge=False)
-    work = work_of(forest, [np.flatnonzero(row.trained_T) for row in sample], cost)
+def _operation_s(model: Any, recipe: Recipe, cost: ModelCost) -> float:
+    """Of a few rows, branch by branch; the fastest of a few goes."""
+    tokens = max(2, min(ROW_TOKENS, recipe.micro_batch_tokens))
+    row = _row(tokens, whole_model(model).config.vocab_size)
+    rows = [row] * max(1, min(ROWS, recipe.micro_batch_tokens // tokens))
+    forest = build_forest([row.token_ids_T for row in rows], merge=False)
+    work = work_of(forest, [np.flatnonzero(row.trained_T) for row in rows], cost)
+    options = PassOptions(recipe.micro_batch_tokens, recipe.activation_checkpointing, local=True)
     taken_s: list[float] = []
     # Dropout, where there is any, goes on as if nothing had been measured.
     with torch.random.fork_rng(devices=[]):
         for _ in range(REPEATS):
             before_s = time.perf_counter()
-            library_pass(model, sample, _plain_loss, PassOptions(budget_tokens, local=True))
+            library_pass(model, rows, lambda _rows, scores: _sum(scores), options)
             taken_s.append(time.perf_counter() - before_s)
             model.zero_grad(set_to_none=True)
     return min(taken_s) / work.operations
 
 
-def cut(row: Row, tokens: int) -> Row:
-    """The row's first tokens, one of them trained: a row beyond the budget is never measured whole."""
-    if row.length <= tokens:
-        return row
-    arrays = {field.name: getattr(row, field.name)[:tokens] for field in fields(row) if field.name.endswith("_T")}
-    short = replace(row, **arrays)
-    short.trained_T[-1:] = True
-    return short
+def _row(tokens: int, vocabulary: int) -> Row:
+    """Any tokens, the second half of them trained."""
+    trained_T, zeros_T, ones_T = np.arange(tokens) >= max(1, tokens // 2), np.zeros(tokens), np.ones(tokens)
+    steps_T = np.zeros(tokens, np.int64)
+    return Row(
+        episode_id="pace",
+        group_id="pace",
+        domain="pace",
+        token_ids_T=np.arange(tokens, dtype=np.int64) % vocabulary,
+        trained_T=trained_T,
+        advantages_T=zeros_T,
+        logprobs_T=zeros_T,
+        temperatures_T=ones_T,
+        top_ps_T=ones_T,
+        policy_steps_T=steps_T,
+        turns_T=steps_T,
+        weights_T=zeros_T,
+    )
 
 
-def _plain_loss(_rows: Sequence[Row], scores: TokenScores) -> torch.Tensor:
+def _sum(scores: TokenScores) -> torch.Tensor:
     return scores.logprobs_N.sum()
 
 

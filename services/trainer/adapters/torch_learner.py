@@ -17,7 +17,6 @@ from services.trainer.adapters.batch_pass import BatchPass, clear_gradients
 from services.trainer.adapters.draft_training import DraftTraining, draft_settings
 from services.trainer.adapters.gradient_norms import norm_histogram, parameter_squares
 from services.trainer.adapters.low_rank import ADAPTER_FOLDER, adapt, load_adapter, merged, save_adapter
-from services.trainer.adapters.merging import Merger
 from services.trainer.adapters.model_folder import (
     check_tokenizer,
     load_model,
@@ -26,7 +25,9 @@ from services.trainer.adapters.model_folder import (
     weights_digest,
 )
 from services.trainer.adapters.optimiser_files import SEED_STRIDE, load_optimiser, save_optimiser
+from services.trainer.adapters.pace import measure_pace
 from services.trainer.domain.guard import BatchStats
+from services.trainer.domain.merging import Pace
 from services.trainer.domain.packing import halves
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.rows import Row
@@ -46,7 +47,6 @@ class TorchLearner:
         self._threads = threads
         self._ranks: Ranks = ranks or Alone()
         self._model: Any = None
-        self._merger = Merger()
         self._optimiser: torch.optim.AdamW | None = None
         self._settings: Optimiser | None = None
         self._companions: dict[str, bytes] = {}
@@ -77,6 +77,12 @@ class TorchLearner:
         if self._draft is not None:
             together(self._ranks, partial(self._draft.restore, checkpoint))
 
+    def measure_pace(self, recipe: Recipe) -> Pace:
+        """See Learner.measure_pace."""
+        torch.set_num_threads(self._threads)
+        with self._ranks.whole(self._model):
+            return measure_pace(self._model, recipe)
+
     def accumulate(self, rows: Sequence[Row], recipe: Recipe) -> BatchStats:
         """See Learner.accumulate."""
         return self.accumulate_halves(halves(rows), recipe)
@@ -88,7 +94,7 @@ class TorchLearner:
         if self._draft is not None:
             self._draft.forget()
         beside = self._draft.beside if self._draft is not None else None
-        stats = BatchPass(self._model, recipe, self._ranks, self._merger, beside).run(trained)
+        stats = BatchPass(self._model, recipe, self._ranks, beside).run(trained)
         norms = norm_histogram(self._ranks.gather(parameter_squares(self._model)))
         figures = self._draft.figures() if self._draft is not None else {}
         return replace(stats, histograms={**stats.histograms, "parameter_grad_norm": norms}, draft=figures)
@@ -147,7 +153,6 @@ class TorchLearner:
     def _load(self, model: Path, adapter: Path | None, optimiser: Optimiser) -> None:
         torch.set_num_threads(self._threads)
         self._draft = None
-        self._merger = Merger()
         self._model = together(self._ranks, partial(load_model, model))
         if optimiser.mtp_top_k:
             # Of the model's own layers: not of what is wrapped around them, and not of a rank's part.

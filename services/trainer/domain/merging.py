@@ -1,6 +1,21 @@
-"""What prefix merging did for a batch. It adds up over halves and ranks, and refuses to measure: it is told."""
+"""What prefix merging costs and gains: the pace that it is chosen by, and what it did for a batch.
+
+Figures add up over halves and ranks. It refuses to measure: it is told.
+"""
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds for a floating-point operation of a whole pass, and for an attention call whatever its size."""
+
+    operation_s: float
+    call_s: float
+
+
+FREE_CALLS = Pace(1e-11, 0.0)
+"""Where none was recorded: whatever saves operations is merged."""
 
 
 @dataclass(frozen=True, slots=True)

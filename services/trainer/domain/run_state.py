@@ -12,6 +12,8 @@ from forgerl.events.v1.trainer_pb2 import PolicyPublished, StepCompleted, StepFa
 from forgerl.trainer.v1.run_record_pb2 import PolicyPinned, RunFreed, RunTaken
 from google.protobuf.message import Message
 
+from services.trainer.domain.merging import FREE_CALLS, Pace
+
 KEPT_POLICIES = 4
 """Newest policies that stay loadable at least: engines load the newest, and may be on the way to one just before."""
 
@@ -29,6 +31,7 @@ class RunState:
     steps: tuple[StepCompleted, ...]
     policies: tuple[PolicyPublished, ...]
     pinned_steps: frozenset[int] = frozenset()
+    pace: Pace = FREE_CALLS
 
     @property
     def step(self) -> int:
@@ -55,7 +58,13 @@ def fold(run_id: str, records: Sequence[Message], published: Sequence[Message]) 
         tuple(m for m in published if isinstance(m, StepCompleted)),
         tuple(m for m in published if isinstance(m, PolicyPublished)),
         frozenset(m.step for m in records if isinstance(m, PolicyPinned)),
+        _pace(records),
     )
+
+
+def _pace(records: Sequence[Message]) -> Pace:
+    recorded = [m.pace for m in records if isinstance(m, RunTaken) and m.HasField("pace")]
+    return Pace(recorded[-1].operation_s, recorded[-1].call_s) if recorded else FREE_CALLS
 
 
 def kept_checkpoints(state: RunState) -> set[str]:

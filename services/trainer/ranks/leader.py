@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from services.kernel.errors import Transient
 from services.trainer.domain.guard import BatchStats
+from services.trainer.domain.merging import Pace
 from services.trainer.domain.packing import halves
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.rows import Row
@@ -51,10 +52,15 @@ class RankedLearner:
         """See Learner.restore."""
         self._all("restore", checkpoint, optimiser, base)
 
+    def measure_pace(self, recipe: Recipe) -> Pace:
+        """See Learner.measure_pace; rank 0's."""
+        return self._all("measure_pace", recipe)
+
     def accumulate(self, rows: Sequence[Row], recipe: Recipe) -> BatchStats:
         """See Learner.accumulate."""
         # Halves come first, so that the noise estimate is that of one process.
-        first, second = (shares(half, self._commands.size) for half in halves(rows))
+        merged = recipe.merge_prefixes
+        first, second = (shares(half, self._commands.size, merged=merged) for half in halves(rows))
         commands = [Command("accumulate_halves", (pair, recipe)) for pair in zip(first, second, strict=True)]
         return self._do(commands)
 

@@ -9,7 +9,6 @@ D = rowsum(dO * O)). It refuses dropout. On a GPU it hands over to flex.py.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -20,9 +19,6 @@ from services.trainer.tree.plan import AttentionPlan, Block, Causal, Rectangle
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-
-MASKS_KEPT = 64
-"""Of blocks, for the next layer: a quarter of a MiB each in float32 at most."""
 
 
 def tree_attention(query_HSD: Tensor, key_HSD: Tensor, value_HSD: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
@@ -48,7 +44,8 @@ class _TreeAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return (*backward_calls((grads[0], *ctx.saved_tensors), ctx.calls.plan, ctx.calls.scale), None)
+        grad = grads[0].clone(memory_format=torch.contiguous_format)
+        return (*backward_calls((grad, *ctx.saved_tensors), ctx.calls.plan, ctx.calls.scale), None)
 
 
 def forward_calls(
@@ -71,8 +68,13 @@ def forward_calls(
 
 
 def backward_calls(saved: tuple[Tensor, ...], plan: AttentionPlan, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of query, key and value; `saved`: output's gradient, query, key, value, merged output, merged lse."""
+    """Gradients of query, key and value; `saved`: output's gradient, query, key, value, merged output, merged lse.
+
+    The output's gradient is used up: it is written to.
+    """
     query, key, value = (torch.empty_like(tensor) for tensor in saved[1:4])
+    roots_R = torch.from_numpy(plan.roots_R)
+    of_roots_KRD = _taken(saved[0], roots_R, len(key))
     # Every slot is on one heavy path or in one block, so those write what rectangles then add to.
     for call in plan.causals:
         parts = _backward(*(_stack(tensor, call) for tensor in saved), 0.0, True, scale=scale)
@@ -89,12 +91,29 @@ def backward_calls(saved: tuple[Tensor, ...], plan: AttentionPlan, scale: float)
         query[:, call.query_start : call.query_end] += parts[0][0]
         key[:, call.key_start : call.key_end] += parts[1][0]
         value[:, call.key_start : call.key_end] += parts[2][0]
+    value.index_add_(1, roots_R, of_roots_KRD)
     return query, key, value
 
 
-@lru_cache(maxsize=MASKS_KEPT)
+def _taken(grad_HSD: Tensor, roots_R: Tensor, key_heads: int) -> Tensor:
+    """What a root's output hands to its value, [K, R, D]: a root sees itself alone, so its scores have no gradient.
+
+    The kernels would find rounding instead of nothing there, which is much where all else is small.
+    """
+    own_HRD = grad_HSD.index_select(1, roots_R)
+    grad_HSD.index_fill_(1, roots_R, 0.0)
+    return own_HRD.unflatten(0, (key_heads, -1)).sum(1)
+
+
 def _block_mask(block: Block, plan: AttentionPlan, dtype: torch.dtype) -> Tensor:
     """Added to the scores: 0 where a query sees a key, else -inf. [1, 1, L, L]."""
+    known: Tensor | None = plan.masks.get((block, dtype))
+    if known is None:
+        known = plan.masks[block, dtype] = _made_mask(block, plan, dtype)
+    return known
+
+
+def _made_mask(block: Block, plan: AttentionPlan, dtype: torch.dtype) -> Tensor:
     slots_L = torch.arange(block.start, block.end)
     ends_L = torch.from_numpy(plan.ends_S[block.start : block.end])
     hidden_LL = (slots_L[None] > slots_L[:, None]) | (slots_L[:, None] >= ends_L[None])

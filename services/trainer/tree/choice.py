@@ -1,7 +1,7 @@
 """Whether samples are trained on one forest or branch by branch, and what either costs.
 
-Merging is taken where it is exact and predicted to be faster on this machine: operations at the measured pace, and a
-measured price for every attention call, since many short calls can eat a small gain. It refuses to guess a pace.
+Merging is taken where it is exact and predicted to be faster: operations at a given pace, and a price for every
+attention call, since many short calls can eat a small gain. It refuses to measure: the same pace, the same choice.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from services.trainer.domain.merging import Pace
 from services.trainer.tree.cost import ATTENTION_PASSES, LINEAR_PASSES, ModelCost
 from services.trainer.tree.forest import Forest, Ints, build_forest
 from services.trainer.tree.plan import plan_attention
@@ -23,14 +24,6 @@ class Way(Enum):
     MERGED = "merged"
     APART = "apart"
     LIBRARY = "library"
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds for an operation of a whole pass, and for an attention call whatever its size."""
-
-    operation_s: float
-    call_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +49,6 @@ class Choice:
     apart: Work
 
 
-NO_PACE = Pace(0.0, 0.0)
 NO_WORK = Work(0.0, 0)
 
 

@@ -108,7 +108,7 @@ class _PathAttention(torch.autograd.Function):
         call: _Call = ctx.call
         piece, store = call.of.piece, call.of.store
         query, output, lse_HS, *own = ctx.saved_tensors
-        grad = grads[0].contiguous()
+        grad = grads[0].clone(memory_format=torch.contiguous_format)
         key, value = own or store.read(call.layer, piece.depth, piece.depth + piece.slots)
         totals = backward_calls((grad, query, key, value, output, lse_HS), call.of.plan, call.scale)
         for hang in piece.hangs:

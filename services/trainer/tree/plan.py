@@ -6,8 +6,9 @@ their work, takes one masked block instead. The three kinds cover every ancestor
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,8 @@ class AttentionPlan:
     """Every call of a forest with `slots` slots.
 
     ends_S: one past the last slot below each slot, so that query q sees key k where k <= q < ends_S[k].
+    roots_R: the slots that see themselves alone. masks: what attention.py makes of blocks, kept for the layers that
+    follow and gone with the plan; 256 numbers a slot at most.
     """
 
     slots: int
@@ -63,6 +66,8 @@ class AttentionPlan:
     rectangles: tuple[Rectangle, ...]
     blocks: tuple[Block, ...]
     ends_S: Ints
+    roots_R: Ints
+    masks: dict[Any, Any] = field(default_factory=dict[Any, Any], repr=False)
 
     @property
     def scores(self) -> int:
@@ -81,7 +86,10 @@ def plan_attention(forest: Forest, pairs_a_call: int = PAIRS_A_CALL) -> Attentio
     ends_S = np.repeat(ends, [segment.end - segment.start for segment in forest.segments])
     planner = _Planner(forest.segments, ends_S, pairs_a_call)
     planner.walk()
-    return AttentionPlan(len(ends_S), stacked(planner.paths), tuple(planner.rectangles), tuple(planner.blocks), ends_S)
+    # By depth, since a piece of a cut forest hangs below slots that aren't in it.
+    roots_R = np.array([segment.start for segment in forest.segments if segment.depth == 0], np.int64)
+    calls = (stacked(planner.paths), tuple(planner.rectangles), tuple(planner.blocks))
+    return AttentionPlan(len(ends_S), *calls, ends_S, roots_R)
 
 
 class _Planner:

@@ -12,17 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from services.trainer.ranks.sharding import full
 from services.trainer.tree.attention import tree_attention
-from services.trainer.tree.forest import Forest, Ints
-from services.trainer.tree.head import Head, HeadRows, Targets, head_rows, score_rows
-from services.trainer.tree.plan import AttentionPlan, plan_attention
+from services.trainer.tree.forest import Forest
+from services.trainer.tree.head import Head
+from services.trainer.tree.plan import AttentionPlan
 
 ATTENTION_NAME = "forgerl_tree"
 DROPOUTS = ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout", "dropout")
@@ -129,44 +127,6 @@ def open_head(model: Any) -> Iterator[Head]:
     yield Head(leaf_VE, bias_V)
     if leaf_VE is not wide_VE and leaf_VE.grad is not None:
         torch.autograd.backward(wide_VE, leaf_VE.grad)
-
-
-def sample_logprobs(model: Any, forest: Forest, temperature_N: Tensor | None = None) -> Tensor:
-    """log p(token | tokens before) for each of the forest's N sample tokens; 0 at the first token of a sample.
-
-    A sample's log-probabilities stand in its order (Forest.offsets). Differentiable; float32 or wider.
-    `temperature_N` divides the logits of each token, as sampling did.
-    """
-    with on_trees(model):
-        hidden_SE = hidden_states(model, forest, WholeForest(plan_attention(forest)))
-    places_N, targets = all_targets(forest, None if temperature_N is None else temperature_N.double().cpu().numpy())
-    logprobs_N = hidden_SE.new_zeros(len(forest.slots_N), dtype=torch.promote_types(hidden_SE.dtype, torch.float32))
-    if not len(places_N):
-        return logprobs_N
-    rows = head_rows(targets)
-    weight_VE = head_weight(model)
-    head = Head(weight_VE.to(logprobs_N.dtype), whole_model(model).lm_head.bias)
-    parts: list[Tensor] = []
-    for first in range(0, len(rows.slots_R), head.rows_a_chunk):
-        last = min(len(rows.slots_R), first + head.rows_a_chunk)
-        used_RE = hidden_SE.index_select(0, torch.from_numpy(rows.slots_R[first:last]).to(hidden_SE.device))
-        parts.append(checkpoint(_logprobs, head, used_RE, rows, first, last, use_reentrant=False))  # pyright: ignore
-    order_N = torch.from_numpy(places_N[rows.order_N]).to(hidden_SE.device)
-    return logprobs_N.index_put((order_N,), torch.cat(parts))
-
-
-def all_targets(forest: Forest, temperature_N: Any = None) -> tuple[Ints, Targets]:
-    """Every sample token that has one before it: its places in the samples laid end to end, and what is scored."""
-    parents_N = forest.parents_S[forest.slots_N]
-    places_N = np.flatnonzero(parents_N >= 0).astype(np.int64)
-    ones_N = np.ones(len(places_N))
-    temperatures_N = ones_N if temperature_N is None else temperature_N[places_N]
-    tokens_N = forest.token_ids_S[forest.slots_N[places_N]]
-    return places_N, Targets(parents_N[places_N], tokens_N, temperatures_N, ones_N)
-
-
-def _logprobs(head: Head, hidden_RE: Tensor, rows: HeadRows, first: int, last: int) -> Tensor:
-    return score_rows(head, hidden_RE, rows, first, last)[0]
 
 
 def _attend(

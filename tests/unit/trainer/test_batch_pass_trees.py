@@ -12,7 +12,6 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from tree_cases import VOCABULARY, exact_model, nucleus_logprob, random_samples, relative_error
 
 from services.trainer.adapters.batch_pass import BatchPass
-from services.trainer.adapters.merging import Merger
 from services.trainer.domain.guard import BatchStats
 from services.trainer.domain.losses import Cispo, Gspo, Interval, Loss
 from services.trainer.domain.losses.interface import TokenBatch
@@ -47,10 +46,8 @@ def row_of(ids_T: NDArray[np.int64], index: int, rng: np.random.Generator) -> Ro
     )
 
 
-def run(
-    model: Any, rows: Sequence[Row], recipe: Recipe, merger: Merger | None = None
-) -> tuple[BatchStats, list[Tensor]]:
-    stats = BatchPass(model, recipe, Alone(), merger).run(halves(rows))
+def run(model: Any, rows: Sequence[Row], recipe: Recipe) -> tuple[BatchStats, list[Tensor]]:
+    stats = BatchPass(model, recipe, Alone()).run(halves(rows))
     return stats, [p.grad if p.grad is not None else torch.zeros(()) for p in model.parameters()]
 
 
@@ -87,6 +84,9 @@ def test_equals_branch_by_branch(seed: int, loss: Loss) -> None:
         assert stats.loss == pytest.approx(value, rel=1e-12)
         assert stats.tokens == sum(row.trained_tokens for row in rows)
         assert relative_error(got, wanted) <= 1e-12
+        # It was merged where that was asked for, and not where it wasn't.
+        assert (stats.merging.computed_tokens < stats.merging.branch_tokens) == merge
+        assert stats.merging.reasons == ()
 
 
 def test_what_was_merged_is_counted() -> None:
@@ -128,11 +128,10 @@ def test_rows_without_anything_in_common_are_laid_end_to_end() -> None:
 def test_weights_agree_after_fifty_steps() -> None:
     models = [exact_model(3, layers=1), exact_model(3, layers=1)]
     optimisers = [torch.optim.AdamW(model.parameters(), lr=1e-3) for model in models]
-    merger = Merger()
     for step in range(50):
         rows = random_rows(np.random.default_rng(step + 100), 5, 6)
         for model, optimiser, merge in zip(models, optimisers, (True, False), strict=True):
-            run(model, rows, Recipe(Cispo(5.0), 0, 100, merge), merger)
+            run(model, rows, Recipe(Cispo(5.0), 0, 100, merge))
             optimiser.step()
     weights = [list(model.parameters()) for model in models]
     start = list(exact_model(3, layers=1).parameters())
@@ -156,5 +155,6 @@ def test_a_library_model_agrees_to_its_own_rounding() -> None:
     rows = random_rows(np.random.default_rng(4), 8, 10)
     value, wanted = branch_by_branch(model, rows, Cispo(5.0))
     stats, got = run(model, rows, Recipe(Cispo(5.0), 0, 6))
+    assert stats.merging.computed_tokens < stats.merging.branch_tokens
     assert stats.loss == pytest.approx(value, rel=1e-6)
     assert relative_error(got, wanted) <= 1e-6

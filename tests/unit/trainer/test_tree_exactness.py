@@ -66,20 +66,12 @@ def alone(model: Any, samples: Samples, advantages_N: Tensor, trained_N: NDArray
     return [loss.detach(), *(torch.zeros_like(leaf) if g is None else g for g, leaf in pairs)]
 
 
-def together(gradients: list[Tensor]) -> Tensor:
-    return torch.cat([gradient.double().flatten() for gradient in gradients])
-
-
 @pytest.mark.parametrize("seed", range(200))
 def test_a_random_forest_trains_as_its_samples_do(models: dict[torch.dtype, Any], seed: int) -> None:
     case = drawn(seed)
     wanted = alone(models[torch.float64], *case)
     assert relative_error(merged(models[torch.float64], *case), wanted) <= 1e-12
-    # Where a parameter's gradient all but cancels, float32 itself is further off than 1e-5: the gradient as a whole.
-    single = merged(models[torch.float32], *case)
-    assert relative_error(single[:1], wanted[:1]) <= 1e-5
-    assert relative_error([together(single[1:])], [together(wanted[1:])]) <= 1e-5
-    assert relative_error(single, wanted) <= 5e-5
+    assert relative_error(merged(models[torch.float32], *case), wanted) <= 1e-5
 
 
 def test_the_draws_hold_what_is_claimed_of_them() -> None:

@@ -18,7 +18,9 @@ from transformers import (
 )
 
 from services.trainer.tree.forest import build_forest
-from services.trainer.tree.scoring import sample_logprobs, unmergeable
+from services.trainer.tree.head import Targets
+from services.trainer.tree.passes import PassOptions, Scores, gradient_pass
+from services.trainer.tree.scoring import unmergeable
 
 FAMILIES = [
     (Qwen2Config, Qwen2ForCausalLM),
@@ -67,10 +69,22 @@ def test_equals_each_sample_alone(config_type: Any, model_type: Any, tied: bool)
     forest = build_forest(samples)
     temperature_N = torch.tensor(rng.choice([0.7, 1.0, 1.3], len(forest.slots_N)))
     weight_N = torch.randn(len(forest.slots_N), dtype=torch.float64)
-    merged, single = sample_logprobs(model, forest, temperature_N), alone(model, samples, temperature_N)
+    single = alone(model, samples, temperature_N)
     parameters = list(model.parameters())
-    got = (merged, *torch.autograd.grad((merged * weight_N).sum(), parameters))
     wanted = (single, *torch.autograd.grad((single * weight_N).sum(), parameters))
+    # Every token that has one before it.
+    places_M = np.flatnonzero(forest.parents_S[forest.slots_N] >= 0)
+    slots_M = forest.slots_N[places_M]
+    ones_M = np.ones(len(places_M))
+    targets = Targets(forest.parents_S[slots_M], forest.token_ids_S[slots_M], temperature_N.numpy()[places_M], ones_M)
+    weight_M = weight_N[torch.from_numpy(places_M)]
+
+    def objective(scores: Scores, targets_M: Any) -> Tensor:
+        return (scores.logprobs_N * weight_M[torch.from_numpy(targets_M)]).sum()
+
+    result = gradient_pass(model, forest, targets, objective, PassOptions(10_000, local=True))
+    merged = torch.zeros_like(single).index_put((torch.from_numpy(places_M),), result.scores.logprobs_N.double())
+    got = (merged, *(parameter.grad for parameter in parameters))
     for left, right in zip(got, wanted, strict=True):
         assert torch.linalg.norm(left - right) <= 1e-6 * torch.linalg.norm(right)
 

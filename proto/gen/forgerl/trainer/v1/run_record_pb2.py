@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from forgerl.common.v1 import run_pb2 as forgerl_dot_common_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#forgerl/trainer/v1/run_record.proto\x12\x12\x66orgerl.trainer.v1\x1a\x1b\x66orgerl/common/v1/run.proto\"D\n\x08RunTaken\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12(\n\x04spec\x18\x02 \x01(\x0b\x32\x1a.forgerl.common.v1.RunSpec\"/\n\x08RunFreed\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0b\x66reed_bytes\x18\x02 \x01(\x04\",\n\x0cPolicyPinned\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#forgerl/trainer/v1/run_record.proto\x12\x12\x66orgerl.trainer.v1\x1a\x1b\x66orgerl/common/v1/run.proto\"t\n\x08RunTaken\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12(\n\x04spec\x18\x02 \x01(\x0b\x32\x1a.forgerl.common.v1.RunSpec\x12.\n\x04pace\x18\x03 \x01(\x0b\x32 .forgerl.trainer.v1.TrainingPace\"3\n\x0cTrainingPace\x12\x13\n\x0boperation_s\x18\x01 \x01(\x01\x12\x0e\n\x06\x63\x61ll_s\x18\x02 \x01(\x01\"/\n\x08RunFreed\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0b\x66reed_bytes\x18\x02 \x01(\x04\",\n\x0cPolicyPinned\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,9 +33,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'forgerl.trainer.v1.run_reco
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RUNTAKEN']._serialized_start=88
-  _globals['_RUNTAKEN']._serialized_end=156
-  _globals['_RUNFREED']._serialized_start=158
-  _globals['_RUNFREED']._serialized_end=205
-  _globals['_POLICYPINNED']._serialized_start=207
-  _globals['_POLICYPINNED']._serialized_end=251
+  _globals['_RUNTAKEN']._serialized_end=204
+  _globals['_TRAININGPACE']._serialized_start=206
+  _globals['_TRAININGPACE']._serialized_end=257
+  _globals['_RUNFREED']._serialized_start=259
+  _globals['_RUNFREED']._serialized_end=306
+  _globals['_POLICYPINNED']._serialized_start=308
+  _globals['_POLICYPINNED']._serialized_end=352
 # @@protoc_insertion_point(module_scope)

@@ -7,12 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RunTaken(_message.Message):
-    __slots__ = ("run_id", "spec")
+    __slots__ = ("run_id", "spec", "pace")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     spec: _run_pb2.RunSpec
-    def __init__(self, run_id: _Optional[str] = ..., spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ...) -> None: ...
+    pace: TrainingPace
+    def __init__(self, run_id: _Optional[str] = ..., spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ..., pace: _Optional[_Union[TrainingPace, _Mapping]] = ...) -> None: ...
+
+class TrainingPace(_message.Message):
+    __slots__ = ("operation_s", "call_s")
+    OPERATION_S_FIELD_NUMBER: _ClassVar[int]
+    CALL_S_FIELD_NUMBER: _ClassVar[int]
+    operation_s: float
+    call_s: float
+    def __init__(self, operation_s: _Optional[float] = ..., call_s: _Optional[float] = ...) -> None: ...
 
 class RunFreed(_message.Message):
     __slots__ = ("run_id", "freed_bytes")
