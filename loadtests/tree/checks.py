@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from loadtests.tree.steps import forest_step, library_step, random_weights
 from loadtests.tree.workloads import Sample
 
-CHECKED_TOKENS = 20_000
+CHECKED_TOKENS = 10_000
 """Samples are drawn for the float64 check up to this many tokens: float64 is slow, the number is nobody's."""
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from loadtests.tree.workloads import Sample
-from services.trainer.tree.forest import Ints, build_forest
+from services.trainer.tree.forest import Forest, Ints, build_forest
 from services.trainer.tree.head import Targets
 from services.trainer.tree.passes import PassOptions, Scores, gradient_pass
 
@@ -45,6 +45,11 @@ def forest_step(
 ) -> float:
     """Loss of all samples over one forest, the making of the forest included; gradients are added."""
     forest = build_forest([sample.ids_T for sample in samples], merge=merge)
+    return step_on(forest, model, samples, weights, budget_tokens)
+
+
+def step_on(forest: Forest, model: Any, samples: Sequence[Sample], weights: Weights, budget_tokens: int) -> float:
+    """The same on a forest that is there already."""
     trained_N = np.concatenate([sample.trained_T for sample in samples])
     slots_N = forest.slots_N[trained_N]
     ones_N = np.ones(len(slots_N))

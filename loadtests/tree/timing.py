@@ -27,9 +27,28 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Rivals:
+    """Ours, and, where it is compared too, merging whatever it costs."""
+
+    ours: Callable[[], object]
+    merged: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """How many pairs there are: `fewest` and whole rounds of the parts; more up to `most` while they take less than
+    `seconds` in all."""
+
+    fewest: int
+    most: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """`speedup`: median of the pairs' ratios by processor time; `low`, `high`: their extremes; `wall`: the median by
-    wall clock; seconds of the whole baseline and of ours (median)."""
+    wall clock; seconds of the whole baseline (mean of the rounds) and of ours (median). `against_merged`: median of
+    merged's time over ours, where that was asked for."""
 
     speedup: float
     low: float
@@ -38,6 +57,7 @@ class Comparison:
     baseline_s: float
     ours_s: float
     pairs: int
+    against_merged: float | None
 
 
 def timed(run: Callable[[], object]) -> Seconds:
@@ -47,19 +67,31 @@ def timed(run: Callable[[], object]) -> Seconds:
     return Seconds(time.process_time() - cpu, time.perf_counter() - wall)
 
 
-def compare(parts: Sequence[Part], ours: Callable[[], object], rounds: int) -> Comparison:
-    """Every part `rounds` times, ours beside each; which comes first alternates. Both are warm when it starts."""
-    ours()
-    cpu, wall, ours_s, baseline_s = list[float](), list[float](), list[float](), 0.0
-    for index in range(rounds * len(parts)):
-        part = parts[index % len(parts)]
-        if index % 2:
-            mine, theirs = timed(ours), timed(part.run)
-        else:
-            theirs, mine = timed(part.run), timed(ours)
+def compare(parts: Sequence[Part], rivals: Rivals, pairs: Pairs) -> Comparison:
+    """Every part equally often, ours beside each; which comes first alternates. Both are warm when it starts."""
+    rivals.ours()
+    cpu, wall, ours_s, against = list[float](), list[float](), list[float](), list[float]()
+    spent_s = baseline_s = 0.0
+    while len(cpu) < pairs.fewest or len(cpu) % len(parts) or (len(cpu) < pairs.most and spent_s < pairs.seconds):
+        part = parts[len(cpu) % len(parts)]
+        runs = [rivals.ours, part.run, *([rivals.merged] if rivals.merged else [])]
+        order = range(len(runs)) if len(cpu) % 2 else reversed(range(len(runs)))
+        taken = {index: timed(runs[index]) for index in order}
+        mine, theirs = taken[0], taken[1]
         cpu.append(theirs.cpu / part.share / mine.cpu)
         wall.append(theirs.wall / part.share / mine.wall)
         ours_s.append(mine.cpu)
-        baseline_s += theirs.cpu / rounds
-    middle = statistics.median
-    return Comparison(middle(cpu), min(cpu), max(cpu), middle(wall), baseline_s, middle(ours_s), len(cpu))
+        against += [taken[2].cpu / mine.cpu] if rivals.merged else []
+        baseline_s += theirs.cpu
+        spent_s += sum(seconds.cpu for seconds in taken.values())
+    middle, rounds = statistics.median, len(cpu) / len(parts)
+    return Comparison(
+        speedup=middle(cpu),
+        low=min(cpu),
+        high=max(cpu),
+        wall=middle(wall),
+        baseline_s=baseline_s / rounds,
+        ours_s=middle(ours_s),
+        pairs=len(cpu),
+        against_merged=middle(against) if against else None,
+    )

@@ -26,7 +26,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`wanted_requests` and `wanted_chains`: the shares of the theoretical factor that are aimed at."""
+    """`wanted_requests` and `wanted_chains`: the shares of the theoretical factor that are aimed at.
+
+    `least_requests`: a speed-up that must be passed. `against_better`: per chain the share is of the better of merged
+    and unmerged, since there is next to nothing to gain. `most_memory`: of the longest sample's, at most.
+    """
 
     name: str
     requests: tuple[Sample, ...]
@@ -34,6 +38,9 @@ class Workload:
     wanted_requests: float
     wanted_chains: float
     vocabulary: int = VOCABULARY
+    least_requests: float = 0.0
+    against_better: bool = False
+    most_memory: float = float("inf")
 
 
 class _Talk:
@@ -77,7 +84,7 @@ def star(seed: int) -> Workload:
     ids = _Ids(seed)
     prompt = _Talk().add(ids(4096), False)
     samples = tuple(prompt.fork().add(ids(64), True).chain() for _ in range(16))
-    return Workload("star: 16 branches, prefix 4096, suffix 64", samples, samples, 0.96, 0.96)
+    return Workload("star: 16 branches, prefix 4096, suffix 64", samples, samples, 0.96, 0.96, most_memory=1.25)
 
 
 def append_only(seed: int) -> Workload:
@@ -91,7 +98,8 @@ def append_only(seed: int) -> Workload:
             talk.add(ids(16), False).add(ids(16), True)
             requests.append(talk.request())
         chains.append(talk.chain())
-    return Workload("append-only: 16 episodes x 32 turns", tuple(requests), tuple(chains), 0.96, 0.93)
+    name = "append-only: 16 episodes x 32 turns"
+    return Workload(name, tuple(requests), tuple(chains), 0.96, 0.93, least_requests=45.0)
 
 
 def context_rewrites(seed: int) -> Workload:
@@ -135,11 +143,11 @@ def little_sharing(seed: int) -> Workload:
             talk.add(ids(16), False).add(ids(16), True)
             requests.append(talk.request())
         chains.append(talk.chain())
-    return Workload("little sharing: 8 x 40 turns", tuple(requests), tuple(chains), 0.96, 0.98)
+    return Workload("little sharing: 8 x 40 turns", tuple(requests), tuple(chains), 0.96, 0.98, against_better=True)
 
 
 def no_sharing(seed: int) -> Workload:
     """32 samples that differ from the first token on."""
     ids = _Ids(seed)
     samples = tuple(_Talk().add(np.array([first]), False).add(ids(511), True).chain() for first in range(32))
-    return Workload("no sharing at all", samples, samples, 0.98, 0.98)
+    return Workload("no sharing at all", samples, samples, 0.98, 0.98, against_better=True)
