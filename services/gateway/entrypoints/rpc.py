@@ -163,11 +163,13 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
     async def WatchEpisode(self, request, context) -> AsyncIterator[episode_api.EpisodeView]:
         last = None
         async for _ in self._doors.views.changes(f"episode/{request.episode_id}"):
+            # Asked before the view, so that nothing can end the watch that the view does not show.
+            over = (await self._doors.folds.episode(request.episode_id)).over
             view = await self._view(request.episode_id)
             if view != last:
                 yield view
             last = view
-            if (await self._doors.folds.episode(request.episode_id)).over:
+            if over:
                 return
 
     async def CancelEpisode(self, request, context):

@@ -26,9 +26,13 @@ SECURITY = rpc.RpcSecurity("token")
 ASK = [{"role": "user", "content": "hi"}]
 
 
+def doors_of(rig: Rig) -> Doors:
+    return Doors(rig.desk, rig.folds, rig.views, rig.store, rig.blobs, rig.credentials, f"{rig.url}/v1", "policy")
+
+
 @pytest.fixture
 async def channel(rig: Rig) -> AsyncIterator[grpc.aio.Channel]:
-    doors = Doors(rig.desk, rig.folds, rig.views, rig.store, rig.blobs, rig.credentials, f"{rig.url}/v1", "policy")
+    doors = doors_of(rig)
     server = await rpc.serve(
         [
             (run_grpc.add_RunServiceServicer_to_server, RunServicer(doors)),
@@ -79,6 +83,16 @@ async def test_a_run_and_its_episode_from_creation_to_transcript(
     assert (view.turn_count, view.sampled_tokens) == (1, 6)
     run = await runs.GetRun(run_api.GetRunRequest(run_id="r1"))
     assert (run.episodes_submitted, run.episodes_sealed) == (2, 0)
+
+
+async def test_a_watcher_that_is_slow_is_told_the_end_too(rig: Rig):
+    await rig.episode("a")
+    watched = EpisodeServicer(doors_of(rig)).WatchEpisode(episode_api.WatchEpisodeRequest(episode_id="a"), None)
+    assert (await anext(watched)).state == episode_api.EPISODE_STATE_SUBMITTED
+    # The end comes while the first answer is still on its way.
+    await rig.desk.cancel("a", "no")
+    await rig.views.catch_up()
+    assert [view.state async for view in watched] == [episode_api.EPISODE_STATE_CANCELLED]
 
 
 async def test_watchers_see_changes_until_the_end(rig: Rig, channel: grpc.aio.Channel):
