@@ -14,7 +14,7 @@ import numpy as np
 from services.trainer.domain.merging import Pace
 from services.trainer.tree.cost import ATTENTION_PASSES, LINEAR_PASSES, ModelCost
 from services.trainer.tree.forest import Forest, Ints, build_forest
-from services.trainer.tree.plan import plan_attention
+from services.trainer.tree.plan import plan_attention, stacked
 from services.trainer.tree.scoring import unmergeable
 
 
@@ -61,21 +61,30 @@ def choose(samples: Sequence[Ints], trained: Sequence[Ints], config: Any, cost: 
         return unmerged(samples, Way.LIBRARY, why or "", cost, trained)
     merged = build_forest(samples)
     if len(merged.token_ids_S) == sum(len(sample) for sample in samples):
-        return unmerged(samples, Way.APART, "nothing is shared", cost, trained)
-    merged_work = work_of(merged, trained, cost)
-    apart = unmerged(samples, Way.APART, "", cost, trained)
-    merged_s, apart_s = (work.seconds(pace, config.num_hidden_layers) for work in (merged_work, apart.computed))
+        work = apart_work(samples, trained, cost)
+        return Choice(Way.APART, merged, "nothing is shared", work, work)
+    merged_work, work = work_of(merged, trained, cost), apart_work(samples, trained, cost)
+    merged_s, apart_s = (each.seconds(pace, config.num_hidden_layers) for each in (merged_work, work))
     if merged_s >= apart_s:
         gain = f"no gain: {merged_s:.3g} s predicted merged, {apart_s:.3g} s branch by branch"
-        return Choice(Way.APART, apart.forest, gain, apart.computed, apart.computed)
-    return Choice(Way.MERGED, merged, "", merged_work, apart.computed)
+        return unmerged(samples, Way.APART, gain, cost, trained)
+    return Choice(Way.MERGED, merged, "", merged_work, work)
 
 
 def unmerged(samples: Sequence[Ints], way: Way, reason: str, cost: ModelCost | None, trained: Sequence[Ints]) -> Choice:
     """Branch by branch, for a reason."""
-    forest = build_forest(samples, merge=False)
-    work = NO_WORK if cost is None else work_of(forest, trained, cost)
-    return Choice(way, forest, reason, work, work)
+    work = NO_WORK if cost is None else apart_work(samples, trained, cost)
+    return Choice(way, build_forest(samples, merge=False), reason, work, work)
+
+
+def apart_work(samples: Sequence[Ints], trained: Sequence[Ints], cost: ModelCost) -> Work:
+    """What `work_of` says of samples laid end to end, without laying them."""
+    lengths = [len(sample) for sample in samples if len(sample)]
+    rows, pairs = sum(len(places) for places in trained), sum(length * (length + 1) // 2 for length in lengths)
+    linear = sum(lengths) * cost.layers_per_token + rows * cost.head_per_token
+    starts = np.cumsum([0, *lengths]).tolist()
+    calls = len(stacked(list(zip(starts, lengths, strict=False))))
+    return Work(LINEAR_PASSES * linear + ATTENTION_PASSES * pairs * cost.attention_per_pair, calls)
 
 
 def work_of(forest: Forest, trained: Sequence[Ints], cost: ModelCost) -> Work:

@@ -108,19 +108,25 @@ def test_a_resumed_run_goes_on_exactly(model_folder: Path, tmp_path: Path, lora_
     assert same(head_of(tmp_path / "ours"), head_of(tmp_path / "theirs"))
 
 
-def at_a_rank(model: Path, group: Group, folder: Path) -> Any:
+def at_a_rank(model: Path, optimiser: Any, recipe: Any, group: Group, folder: Path) -> Any:
     learner = TorchLearner(1, group)
-    learner.start(model, WITH_HEAD)
-    stats = learner.accumulate_halves(of_rank(all_rows(), group), RECIPE)
+    learner.start(model, optimiser)
+    stats = learner.accumulate_halves(of_rank(all_rows(), group), recipe)
     learner.apply()
     learner.publish(folder / "two")
     return dict(stats.draft), learner._draft.head.state_dict()
 
 
-def test_two_ranks_train_the_head_of_one(model_folder: Path, tmp_path: Path) -> None:
-    answers: Sequence[Any] = run_ranks(2, partial(at_a_rank, model_folder), tmp_path)
-    one = started(model_folder, WITH_HEAD)
-    (stats,) = train(one, 1)
+@pytest.mark.parametrize(("lora_rank", "recompute"), [(0, False), (2, True)])
+def test_two_ranks_train_the_head_of_one(model_folder: Path, tmp_path: Path, lora_rank: int, recompute: bool) -> None:
+    optimiser = replace(WITH_HEAD, lora_rank=lora_rank, lora_alpha=4.0)
+    recipe = replace(RECIPE, activation_checkpointing=recompute)
+    answers: Sequence[Any] = run_ranks(2, partial(at_a_rank, model_folder, optimiser, recipe), tmp_path)
+    one = started(model_folder, optimiser)
+    (stats,) = train(one, 1, recipe)
+    one.publish(tmp_path / "one")
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("two", "one"))
+    assert all(float((ours[n] - w).norm()) <= 1e-5 * float(w.norm()) for n, w in theirs.items())
     assert answers[0][0] == answers[1][0] and same(answers[0][1], answers[1][1])
     for name, figure in stats.draft.items():
         assert answers[0][0][name] == pytest.approx(figure, rel=1e-5)

@@ -29,6 +29,7 @@ from services.trainer.ranks.shares import distinct_tokens, shares
 
 pytestmark = pytest.mark.timeout(240)
 RECIPE = Recipe(Cispo(CAP), 0, 40)
+RECOMPUTED = replace(RECIPE, activation_checkpointing=True)
 STEPS = 4
 LOW_RANK = replace(OPTIMISER, lora_rank=4, lora_alpha=8.0)
 
@@ -75,6 +76,8 @@ def at_a_rank(model: Path, one: Path, group: Group, folder: Path) -> dict[str, A
     seen: dict[str, Any] = {}
     learner = TorchLearner(1, group)
     learner.start(model, OPTIMISER)
+    # Ranks measure together, before the first step; nothing is left of it.
+    seen["pace"] = learner.measure_pace(RECIPE)
     rows = all_rows()
     seen["dealt"] = (learner.accumulate_halves(of_rank(rows, group), RECIPE), gradients(learner, group))
     idle = halves(rows) if group.rank == 0 else ([], [])
@@ -108,6 +111,8 @@ def at_a_rank(model: Path, one: Path, group: Group, folder: Path) -> dict[str, A
         learner.apply()
     learner.save(folder / "adapter")
     learner.publish(folder / "merged")
+    learner.start(model, OPTIMISER)
+    seen["recomputed"] = (learner.accumulate_halves(of_rank(rows, group), RECOMPUTED), gradients(learner, group))
     return seen
 
 
@@ -159,13 +164,17 @@ def apart(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) 
     return math.sqrt(difference / sum(float(tensor.double().pow(2).sum()) for tensor in theirs.values()))
 
 
-@pytest.mark.parametrize("shares_of", ["dealt", "idle", "masked"])
+@pytest.mark.parametrize("shares_of", ["dealt", "idle", "masked", "recomputed"])
 def test_loss_and_gradient_of_two_processes_are_those_of_one(single: Any, pair: Any, shares_of: str):
     stats, gradient = pair[0][shares_of]
     assert apart(gradient, single["gradient"]) < 1e-6
     for name in ("tokens", "loss", "entropy", "ratio_mean", "ratio_max", "clip_share", "mismatch_kl", "grad_noise"):
         assert getattr(stats, name) == pytest.approx(getattr(single["stats"], name), rel=1e-6), name
     assert pair[1][shares_of][0] == stats
+
+
+def test_ranks_measure_their_pace_together(pair: Any):
+    assert all(answer["pace"].operation_s > 0 and answer["pace"].call_s > 0 for answer in pair)
 
 
 def test_both_ranks_refuse_what_one_of_them_saw(pair: Any):
