@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the numbers as the last line")
     parser.add_argument("--model", type=Path, default=Path("examples/models/tiny-qwen3"))
-    parser.add_argument("--move", choices=["drift", "reward"], default="drift")
+    parser.add_argument("--move", choices=["drift", "reward", "rest"], default="drift")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--every", type=int, default=5, help="steps from one exact figure to the next")
     parser.add_argument("--learning-rate", type=float, default=2e-4, help="of the policy")

@@ -1,4 +1,4 @@
-"""Two ways in which the policy moves: by its reward, and by a drift that keeps it as undecided as it was.
+"""How the policy moves: by its reward, by a drift that keeps it as undecided as it was, or not at all.
 
 Reinforcement learning makes a policy surer of itself, which flatters any draft. The drift pulls the policy towards its
 start tilted by a random taste for tokens. How hard, and at which temperature, is put right at every step, so that the
@@ -35,6 +35,14 @@ class ByReward:
     def advantages(self, model: Any, batch: Sampled) -> Floats:
         """See Move.advantages."""
         return batch.advantages()
+
+
+class AtRest:
+    """The policy stays where it is: what a head makes of further training alone."""
+
+    def advantages(self, model: Any, batch: Sampled) -> Floats:
+        """See Move.advantages."""
+        return np.zeros_like(batch.advantages())
 
 
 class ByTaste:

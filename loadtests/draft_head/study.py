@@ -8,7 +8,7 @@ from typing import Any
 
 from loadtests.draft_head.engine import Order, measure
 from loadtests.draft_head.measure import Guesses, Moved, guesses, hidden, moved
-from loadtests.draft_head.moves import ByReward, ByTaste, Move
+from loadtests.draft_head.moves import AtRest, ByReward, ByTaste, Move
 from loadtests.draft_head.policy import MAX_TOKENS, Sampled, Student, task_numbers
 from services.trainer.adapters.draft_training import DraftSettings, DraftTraining
 from services.trainer.adapters.model_folder import read_companions, save_model, weights_digest
@@ -22,7 +22,7 @@ BAND = (0.2, 0.7)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One study. `move`: "drift" or "reward"; `to_kl`: where the drift is to end, nats a token; rates are AdamW's."""
+    """One study. `move`: "drift", "reward" or "rest"; `to_kl`: where the drift ends, in nats; rates are AdamW's."""
 
     model: Path
     move: str
@@ -109,8 +109,8 @@ class Study:
         ]
 
     def _move(self) -> Move:
-        if self.plan.move == "reward":
-            return ByReward()
+        if self.plan.move != "drift":
+            return ByReward() if self.plan.move == "reward" else AtRest()
         return ByTaste(self._start, self.plan.to_kl / self.plan.steps, self.plan.seed)
 
     def _head(self) -> DraftTraining:
