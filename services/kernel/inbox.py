@@ -3,7 +3,7 @@
 Refuses to run a handler past a gap in a stream.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from services.kernel.envelope import Event
 from services.kernel.errors import Conflict, Transient
@@ -57,10 +57,9 @@ def caused(writes: Sequence[Write], events: Sequence[Event]) -> list[Write]:
     """The writes with their causes, taken from the events they were decided on."""
     # Of a mixed batch, the event about the same thing is the cause; else the last one, for want of a better.
     last = {event.key: event for event in events}
-    return [
-        w if isinstance(w, CausedWrite) else _by(w, last.get(w.stream.partition("/")[2], events[-1])) for w in writes
-    ]
+    return [w if isinstance(w, CausedWrite) else _by(w, last, events[-1]) for w in writes]
 
 
-def _by(write: Write, event: Event) -> CausedWrite:
-    return CausedWrite(write.stream, write.expected_version, write.messages, event.as_cause())
+def _by(write: Write, last: Mapping[str, Event], other: Event) -> CausedWrite:
+    cause = last.get(write.stream.partition("/")[2], other).as_cause()
+    return CausedWrite(write.stream, write.expected_version, write.messages, cause)

@@ -76,6 +76,7 @@ async def _run(settings: S, build: Build[S], workflows: bool) -> int:
         parts = await built if inspect.isawaitable(built := build(settings)) else built
         # What is there by now stays to the end: the collector need not look through it again. Of what comes and goes
         # nearly all is freed by its count; messages and spans a batch are thousands.
+        gc.collect()
         gc.freeze()
         gc.set_threshold(10_000)
         await run_service(parts)
