@@ -63,7 +63,7 @@ async def test_a_run_whose_engine_speculates_with_the_head_of_each_policy(instan
     assert len(swaps) >= STEPS
     # A head that starts as the policy's last layer is seldom right; one that is trained is, more often.
     assert drafts > 1000 and accepted > 0.05 * drafts
-    assert sum(taught[-3:]) / 3 > taught[0] + 0.05
+    assert sum(taught[3:]) > sum(taught[:3]) + 0.1
 
 
 def _engine_counters(instance) -> dict[str, float]:
