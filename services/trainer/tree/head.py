@@ -145,8 +145,8 @@ class _Scores(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_RE: Tensor, weight_VE: Tensor, bias_V: Tensor | None, marks: _Marks
     ) -> tuple[Tensor, Tensor]:
-        logits_RV = torch.nn.functional.linear(hidden_RE, weight_VE, bias_V)
-        logits_RV -= torch.logsumexp(logits_RV, dim=-1, keepdim=True)
+        # One fused call: a sum of exponentials by itself goes over the logits four times.
+        logits_RV = torch.log_softmax(torch.nn.functional.linear(hidden_RE, weight_VE, bias_V), dim=-1)
         probabilities_RV = logits_RV.exp()
         # Entropy of the untransformed distribution: -sum p log p, row by row, without another [R, V].
         entropies_R = -torch.bmm(probabilities_RV[:, None], logits_RV[:, :, None])[:, 0, 0]
@@ -184,7 +184,7 @@ def _transformed(logits_RV: Tensor, marks: _Marks) -> Tensor:
     if bool((marks.top_p_R < 1).any()):
         token_R = marks.token_C.new_zeros(len(scaled_RV)).index_put_((marks.row_C,), marks.token_C)
         scaled_RV.masked_fill_(outside_nucleus(scaled_RV, token_R, marks.top_p_R), float("-inf"))
-    return scaled_RV - torch.logsumexp(scaled_RV, dim=-1, keepdim=True)
+    return torch.log_softmax(scaled_RV, dim=-1)
 
 
 def outside_nucleus(scaled_NV: Tensor, token_ids_N: Tensor, top_ps_N: Tensor) -> Tensor:
