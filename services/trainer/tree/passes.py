@@ -61,7 +61,8 @@ def gradient_pass(
     model: Any, forest: Forest, targets: Targets, objective: Objective, options: PassOptions
 ) -> PassResult:
     """Add the objective's gradient to the model's parameters. The targets' predecessors are slots of the forest."""
-    pieces = partition(forest, working_tokens(model, options.budget_tokens))
+    longest = int(forest.depths_S.max(initial=-1)) + 1
+    pieces = partition(forest, working_tokens(model, options.budget_tokens, longest))
     with on_trees(model), recomputing(model, options.recompute), open_head(model) as head:
         walk = _Walk(model, forest, pieces, HeadPass(head, head_rows(targets)))
         walk.keep_hidden = options.beside is not None
@@ -77,13 +78,17 @@ def stand_beside(loss: Tensor) -> float:
     return float(loss.detach())
 
 
-def working_tokens(model: Any, budget_tokens: int) -> int:
-    """Slots to compute at once: the budget, or less where a CPU's caches are served better by it."""
+def working_tokens(model: Any, budget_tokens: int, longest: int) -> int:
+    """Slots to compute at once: the budget, or less where a CPU's caches are served better by it.
+
+    Half of that will do where no path is so long that it would be cut for it.
+    """
     if next(model.parameters()).device.type != "cpu":
         return budget_tokens
     config = whole_model(model).config
     widest = getattr(config, "intermediate_size", 0) or config.hidden_size
-    return min(budget_tokens, max(WORKING_TOKENS, WORKING_ELEMENTS // widest))
+    elements = WORKING_ELEMENTS if longest > WORKING_TOKENS else WORKING_ELEMENTS // 2
+    return min(budget_tokens, max(WORKING_TOKENS, elements // widest))
 
 
 class _Walk:
