@@ -13,5 +13,5 @@ completions.py    one agent's call, from request to turn        prompts.py      
 generating.py     sampling over engines and policies            streaming.py    ids to deltas
 intake.py         what other services said                      sealer.py       trajectories
 folds.py          reading runs and episodes                     views.py        index and watchers
-recorded.py       episodes that were run elsewhere
+recorded.py       episodes that were run elsewhere                freeing.py      what goes with a run
 """

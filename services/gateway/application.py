@@ -18,6 +18,7 @@ from services.contract import run_spec
 from services.gateway.domain.episodes import Episode
 from services.gateway.domain.runs import Run
 from services.gateway.folds import FLEET_STREAM, Batch, Folds, run_stream
+from services.gateway.freeing import free_run
 from services.gateway.sealer import Sealer
 from services.gateway.sessions import episode_stream
 from services.kernel.blobs import Blobs
@@ -129,25 +130,19 @@ class Desk:
         return await self._folds.run(run_id)
 
     async def remove_run(self, run_id: str, episode_ids: Collection[str], blobs: Blobs) -> tuple[int, int]:
-        """Remove an ended run and free its trajectories; number of blobs and bytes. A repeat frees what is left."""
+        """Remove an ended run and free its trajectories and turns; number of blobs and bytes.
+
+        A repeat frees what is left, here and, told again, with the other services.
+        """
 
         async def decide(batch: Batch) -> None:
             run = await self._folds.run(run_id, batch)
             if run.running:
                 raise Refused(f"run {run_id}: given a running one; allowed an ended one")
-            if run.state != run_api.RUN_STATE_REMOVED:
-                await batch.add_blind(run_stream(run_id), gateway_pb2.RunRemoved(run_id=run_id))
+            await batch.add_blind(run_stream(run_id), gateway_pb2.RunRemoved(run_id=run_id))
 
         await self._commit(decide, run_id)
-        count, size = 0, 0
-        for episode_id in episode_ids:
-            episode = await self._folds.episode(episode_id)
-            sealed = episode.sealed.trajectory.uri if episode.sealed is not None else ""
-            # A recorded one that was sealed under its own name is the same blob.
-            for uri in {sealed, episode.submitted.recorded.trajectory.uri} - {""}:
-                freed = await blobs.delete(uri)
-                count, size = count + freed[0], size + freed[1]
-        return count, size
+        return await free_run(self._store, blobs, episode_ids)
 
     async def submit(self, given: episode_service_pb2.Submission) -> bool:
         """Take an episode in; False when it was there. Raises InvalidInput, NotFound, Refused, IdTaken."""

@@ -21,6 +21,7 @@ from services.rollout.domain.episode import (
     EpisodeStart,
     Outcome,
     ProgramRequest,
+    Text,
     TurnRequest,
     TurnServed,
 )
@@ -199,9 +200,8 @@ class Episodes:
         elif calls:
             outcome, detail = Outcome.AGENT_TIMEOUT, "the last turn still asked for tools"
         answer = await self.texts.pack(str(message["content"]))
-        return TurnServed(
-            await self.texts.pack(json.dumps([message])), spent_s, outcome=outcome, answer=answer, detail=detail
-        )
+        # Nobody asks again what was said in a last turn: kept as a blob, it would be one that no event names.
+        return TurnServed(Text("[]"), spent_s, outcome=outcome, answer=answer, detail=detail)
 
 
 def judge_program(end: ProgramEnd) -> tuple[Outcome, str]:

@@ -26,6 +26,7 @@ from services.kernel.telemetry import Telemetry
 from services.kernel.temporal import connect_temporal
 from services.kernel.topics import BrokerSettings
 from services.rollout.adapters.bubblewrap import Bubblewrap, find_bubblewrap, inside_command, source_root
+from services.rollout.adapters.freeing import RunTexts
 from services.rollout.adapters.gateway import GatewayClient
 from services.rollout.adapters.journal import StoredJournal
 from services.rollout.adapters.model import ChatModel, Connections, http_client
@@ -35,7 +36,8 @@ from services.rollout.adapters.texts import BlobTexts
 from services.rollout.agents.agent import Agent
 from services.rollout.application import Episodes
 from services.rollout.entrypoints.activities import EpisodeActivities
-from services.rollout.entrypoints.consumer import ADMISSION_TOPIC, AdmissionConsumer
+from services.rollout.entrypoints.consumer import AdmissionConsumer
+from services.rollout.entrypoints.removals import TOPICS, Consumer
 from services.rollout.entrypoints.worker import EpisodeWorker
 from services.rollout.registry import agents
 from services.rollout.settings import RolloutSettings
@@ -61,9 +63,10 @@ async def build(settings: RolloutSettings) -> Sequence[Part]:
     http = http_client(settings.episodes)
     episodes = build_episodes(settings, store, (walls, sandbox), http)
     queue = f"{settings.task_queue}-{settings.instance}"
-    consumer = AdmissionConsumer(client, queue, settings.call_timeout_s, settings.patience_s)
+    admissions = AdmissionConsumer(client, queue, settings.call_timeout_s, settings.patience_s)
+    texts = RunTexts(store, Blobs.open(settings.blob_url, durability=settings.durability))
     broker = Broker(brokers, catalogue, store)
-    broker.subscribe([ADMISSION_TOPIC], service=SERVICE, handler=consumer.handle)
+    broker.subscribe(TOPICS, service=SERVICE, handler=Consumer(admissions, texts).handle)
     worker = EpisodeWorker(client, queue, EpisodeActivities(episodes), settings.episodes)
     return (
         Connections(http),

@@ -18,7 +18,9 @@ from rollout_scripted import (
 )
 
 from services.environments.interface import Environment, SandboxResult
+from services.kernel.blobs import Blobs
 from services.kernel.errors import InvalidInput, Transient
+from services.rollout.adapters.texts import BlobTexts
 from services.rollout.domain.episode import EpisodeStart, Outcome, Text, TurnRequest
 from services.rollout.ports import ContextOverflow, EpisodeSealed, KeyRefused, Reply
 
@@ -79,7 +81,16 @@ async def test_an_unknown_agent_is_refused_before_anything_starts():
 async def test_an_answer_ends_the_agents_part():
     served = await episodes(ScriptedModel([said("1234")])).serve_turn(turn())
     assert (served.outcome, served.answer.inline) == (Outcome.COMPLETED, "1234")
-    assert json.loads(served.messages.inline) == [{"role": "assistant", "content": "1234"}]
+    assert served.messages == Text("[]")
+
+
+async def test_a_long_answer_is_put_once_and_its_last_turn_says_nothing_more(tmp_path):
+    parts = episodes(ScriptedModel([said("x" * 70_000)]))
+    parts.texts = BlobTexts(Blobs.open(f"file://{tmp_path}"))
+    served = await parts.serve_turn(turn())
+    assert served.answer.blob is not None
+    # Beside the answer there would be one that no event names, and that so nobody frees.
+    assert [path.name for path in tmp_path.rglob("*.zst")] == [f"{served.answer.blob.sha256}.zst"]
 
 
 async def test_a_tool_call_runs_and_is_written_down_before_it_is_answered():

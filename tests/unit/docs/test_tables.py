@@ -20,7 +20,7 @@ from services.inference.settings import Settings as InferenceSettings
 from services.kernel.catalogue import Catalogue
 from services.kernel.settings import ServiceSettings
 from services.reward.bootstrap import TOPICS as REWARD
-from services.rollout.entrypoints.consumer import ADMISSION_TOPIC
+from services.rollout.entrypoints.removals import TOPICS as ROLLOUT
 from services.rollout.settings import RolloutSettings
 from services.router.entrypoints.consumer import KV_TOPIC, POLICY_TOPIC, WORKER_TOPIC
 from services.scheduler.entrypoints.consumer import TOPICS as SCHEDULER
@@ -42,7 +42,7 @@ EVENTS = (gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, tr
 READERS = {
     "gateway": GATEWAY,
     "scheduler": SCHEDULER,
-    "rollout": (ADMISSION_TOPIC,),
+    "rollout": ROLLOUT,
     "router": (POLICY_TOPIC, WORKER_TOPIC, KV_TOPIC),
     "inference": INFERENCE,
     "reward": REWARD,

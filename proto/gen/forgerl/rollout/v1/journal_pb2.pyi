@@ -23,3 +23,13 @@ class ToolsAnswered(_message.Message):
     tool_calls: int
     failed_tool_calls: int
     def __init__(self, episode_id: _Optional[str] = ..., turn: _Optional[int] = ..., messages_json: _Optional[str] = ..., messages: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., agent_s: _Optional[float] = ..., tool_calls: _Optional[int] = ..., failed_tool_calls: _Optional[int] = ...) -> None: ...
+
+class TextsFreed(_message.Message):
+    __slots__ = ("run_id", "texts", "freed_bytes")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    texts: int
+    freed_bytes: int
+    def __init__(self, run_id: _Optional[str] = ..., texts: _Optional[int] = ..., freed_bytes: _Optional[int] = ...) -> None: ...
