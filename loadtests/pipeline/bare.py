@@ -73,4 +73,6 @@ if __name__ == "__main__":
     os.environ.setdefault("TEMPORAL_WORKFLOW_TASK_DURATION_WARN_SECONDS", "20")
     if sys.argv[3] != "plain":
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    print(json.dumps(asyncio.run(measure(sys.argv[1], int(sys.argv[2]), sys.argv[3]))))
+    print(json.dumps(asyncio.run(measure(sys.argv[1], int(sys.argv[2]), sys.argv[3]))), flush=True)
+    # The SDK's threads may still be there and take the interpreter's lock while it is torn down, which aborts.
+    os._exit(0)
