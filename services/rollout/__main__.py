@@ -1,6 +1,8 @@
 """Entry point: `python -m services.rollout`."""
 
 import asyncio
+import os
+import sys
 
 import uvloop
 
@@ -13,7 +15,14 @@ def main() -> None:
     """Run until told to stop."""
     # Each step of a workflow is a handful of wake-ups; asyncio's own loop took a fifth of the service's time for them.
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    run(RolloutSettings, build, workflows=True)
+    try:
+        run(RolloutSettings, build, workflows=True)
+    except SystemExit as end:
+        # All is written by now. Temporal's threads may still call back, and an interpreter that is being taken down
+        # aborts the process for that.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)
 
 
 if __name__ == "__main__":
