@@ -12,7 +12,7 @@ from rich.console import Console
 from loadtests.tree.measure import Options, Row, rows_of
 from loadtests.tree.memory import MemoryRow, as_json, memory_rows
 from loadtests.tree.model import FEED_FORWARD, HEAD_WIDTH, HEADS, KEY_HEADS, LAYERS, WIDTH
-from loadtests.tree.recorded import recorded_demo
+from loadtests.tree.recorded import recorded_run, recorded_step
 from loadtests.tree.workloads import (
     VOCABULARY,
     Workload,
@@ -31,7 +31,8 @@ WORKLOADS: tuple[Callable[[int], Workload], ...] = (
     thinking_stripped,
     little_sharing,
     no_sharing,
-    recorded_demo,
+    recorded_step,
+    recorded_run,
 )
 
 BEYOND = "trees beyond memory"
