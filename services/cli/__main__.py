@@ -4,6 +4,7 @@ FORGERL_DEBUG=1 shows the traceback as well. Refuses to import what a command do
 """
 
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -12,6 +13,9 @@ import typer
 
 from services.cli.app import build_app
 from services.cli.errors import CommandError, StackFailed
+
+# gRPC's own words for a port where nobody listens.
+_NOBODY = re.compile(r"failed to connect to all addresses.*?ipv[46]:(?:%5B)?([^\s;]+?:\d+)", re.DOTALL)
 
 
 def _describe(error: BaseException) -> tuple[str, int]:
@@ -27,6 +31,8 @@ def _describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, BaseExceptionGroup):
         return _describe(error.exceptions[0])
     message = getattr(error, "message", None) or str(error) or type(error).__name__
+    if nobody := _NOBODY.search(message):
+        return f"nothing answers at {nobody[1]}: is the stack up? (forgerl status tells, forgerl up starts it)", 1
     known = type(error).__module__.startswith("services.") or isinstance(error, OSError)
     return message if known else f"{type(error).__name__}: {message}", 1
 
