@@ -60,7 +60,8 @@ class Driver:
         """Returns when all is over. Raises ForgeError when the stack stays away longer than the client's patience."""
         view = await self._client.run(self._run_id)
         self._progress = Progress("waiting", view)
-        tasks = TaskSource(self._run_id, view.spec)
+        # In a thread: environments take seconds to import, and whoever draws a screen in this loop goes on meanwhile.
+        tasks = await asyncio.to_thread(TaskSource, self._run_id, view.spec)
         watching = asyncio.ensure_future(self._watch())
         working = asyncio.ensure_future(self._work(tasks))
         try:

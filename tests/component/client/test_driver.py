@@ -1,6 +1,7 @@
 """The driver against a scripted stack: what it submits, in which order, and what a second driver adds."""
 
 import asyncio
+import threading
 from collections import Counter
 from typing import Any
 
@@ -11,6 +12,7 @@ from forgerl.gateway.v1 import run_service_pb2 as runs_pb
 from forgerl.scheduler.v1 import scheduler_service_pb2 as scheduler_pb
 
 from services.client.driver import Driver
+from services.client.tasks import TaskSource
 from services.kernel.errors import Refused, Transient
 
 RUN = "run-1"
@@ -171,3 +173,16 @@ async def test_a_run_that_ends_just_before_a_submission_is_an_ordinary_end(spec_
     progress = await drive(stack)
     assert progress.phase == "done" and progress.after is not None
     assert f"{RUN}.tool.2.0" not in stack.known
+
+
+async def test_environments_are_imported_off_the_loop(spec_kept, monkeypatch):
+    """They take seconds, in which a screen must still be drawn and other calls answered."""
+    threads: list[threading.Thread] = []
+
+    def made(*arguments: Any) -> TaskSource:
+        threads.append(threading.current_thread())
+        return TaskSource(*arguments)
+
+    monkeypatch.setattr("services.client.driver.TaskSource", made)
+    await drive(ScriptedStack(end_items=1, tasks=1))
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()
