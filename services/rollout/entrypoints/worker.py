@@ -1,4 +1,4 @@
-"""The Temporal worker, as a part of the process. It refuses to warn of a turn that lasts, and not to of a lost one.
+"""The Temporal worker, as a part of the process. It refuses to know what a workflow does.
 
 The SDK's sandbox stands around workflow code in the tests, every one of which runs in it, and not here: it finds what
 isn't deterministic, which an import rule and replayed histories do too, and took about a third of the worker's time.
