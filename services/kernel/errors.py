@@ -1,5 +1,7 @@
 """The three kinds of failure and the one table that maps them to gRPC and HTTP; refuses other classifications."""
 
+import re
+
 import grpc
 
 
@@ -24,10 +26,10 @@ class Conflict(ForgeError):
 
 
 class InvalidInput(Permanent):
-    """An input that can't be accepted: which field, what was given, what is allowed."""
+    """An input that can't be accepted: which field, what was given (credentials in URLs masked), what is allowed."""
 
     def __init__(self, field: str, given: object, allowed: str) -> None:
-        super().__init__(f"{field}: given {given!r}; allowed {allowed}")
+        super().__init__(f"{field}: given {masked(repr(given))}; allowed {allowed}")
         self.field = field
 
 
@@ -67,9 +69,9 @@ def http_status(error: BaseException) -> int:
     return next((status for kind, _, status in _TABLE if isinstance(error, kind)), 500)
 
 
-def is_retryable(error: BaseException) -> bool:
-    """Whether trying again may help; an error nobody classified is given the benefit of the doubt."""
-    return isinstance(error, Exception) and not isinstance(error, Permanent)
+def masked(text: str) -> str:
+    """A text without the user and password of URLs in it."""
+    return re.sub(r"://[^/\s]+@", "://***@", text)
 
 
 def from_grpc(status: grpc.StatusCode, message: str) -> ForgeError:

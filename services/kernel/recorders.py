@@ -114,7 +114,7 @@ def open_postgres(url: str) -> PostgresRecorder:
     parts = urlsplit(url)
     schema, name = parse_qs(parts.query).get("schema", ["public"])[0], parts.path.strip("/")
     if not parts.hostname or not name:
-        raise InvalidInput("store_url", parts._replace(netloc="***").geturl(), "postgresql://USER:PASSWORD@HOST/NAME")
+        raise InvalidInput("store_url", url, "postgresql://USER:PASSWORD@HOST/NAME")
     user, password, port = unquote(parts.username or ""), unquote(parts.password or ""), parts.port or 5432
     with psycopg.connect(dbname=name, host=parts.hostname, port=port, user=user, password=password) as connection:
         if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":

@@ -9,7 +9,7 @@ import hmac
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ _OPTIONS = (
 class RpcSecurity:
     """What both ends share: the bearer token, and PEM files where TLS is wanted."""
 
-    token: str
+    token: str = field(repr=False)
     certificate: Path | None = None
     key: Path | None = None
     ca: Path | None = None

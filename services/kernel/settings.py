@@ -5,22 +5,21 @@ Own fields of a service are read from FORGERL_<SERVICE>_<FIELD>, shared ones fro
 """
 
 import os
-import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from services.kernel.errors import InvalidInput
+from services.kernel.errors import InvalidInput, masked
 from services.kernel.topics import BrokerSettings
 
 # Addresses of services are given to everyone, so they may stand under the prefix of a service that doesn't read them.
 _PEER_SUFFIXES = ("_ADDRESS", "_URL")
 
 
-def _shared(name: str, default: Any = ...) -> Any:
-    return Field(default=default, validation_alias=name, validate_default=True)
+def _shared(name: str, default: Any = ..., **bounds: Any) -> Any:
+    return Field(default=default, validation_alias=name, validate_default=True, **bounds)
 
 
 class ServiceSettings(BaseSettings):
@@ -45,9 +44,9 @@ class ServiceSettings(BaseSettings):
     temporal_address: str = _shared("FORGERL_TEMPORAL_ADDRESS", "127.0.0.1:7233")
     temporal_namespace: str = _shared("FORGERL_TEMPORAL_NAMESPACE", "default")
     # Bearer token that services show each other.
-    token: SecretStr = _shared("FORGERL_TOKEN")
+    token: SecretStr = _shared("FORGERL_TOKEN", min_length=1)
     # Key that signs the credentials handed to outsiders.
-    secret: SecretStr = _shared("FORGERL_SECRET")
+    secret: SecretStr = _shared("FORGERL_SECRET", min_length=1)
     # What an acknowledged write survives: "process": kill -9; "power": a power cut too, at ten times the cost.
     durability: Literal["process", "power"] = _shared("FORGERL_DURABILITY", "process")
     log_level: str = _shared("FORGERL_LOG_LEVEL", "INFO")
@@ -86,7 +85,7 @@ class ServiceSettings(BaseSettings):
     def describe(self) -> dict[str, Any]:
         """All settings as resolved, fit for a log: secrets and passwords in URLs are masked."""
         shown = self.model_dump(mode="json")
-        return {k: re.sub(r"://[^/@]+@", "://***@", v) if isinstance(v, str) else v for k, v in shown.items()}
+        return {k: masked(v) if isinstance(v, str) else v for k, v in shown.items()}
 
 
 S = TypeVar("S", bound=ServiceSettings)

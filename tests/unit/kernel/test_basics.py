@@ -7,29 +7,29 @@ import grpc
 import pytest
 
 from services.kernel import errors, logs
+from services.kernel.blobs import Blobs
+from services.kernel.catalogue import Catalogue
 from services.kernel.clock import ManualClock, RandomIds
+from services.kernel.event_store import EventStore
+from services.kernel.rpc import RpcSecurity
 from services.kernel.settings import ServiceSettings, load_settings
 from services.kernel.topics import BrokerSettings
 
 TABLE = [
-    (errors.InvalidInput("window", -1, "1 to 10"), grpc.StatusCode.INVALID_ARGUMENT, 400, False),
-    (errors.NotFound("x"), grpc.StatusCode.NOT_FOUND, 404, False),
-    (errors.Refused("x"), grpc.StatusCode.FAILED_PRECONDITION, 409, False),
-    (errors.Unauthenticated("x"), grpc.StatusCode.UNAUTHENTICATED, 401, False),
-    (errors.Conflict("x"), grpc.StatusCode.ABORTED, 409, True),
-    (errors.Transient("x"), grpc.StatusCode.UNAVAILABLE, 503, True),
-    (errors.Permanent("x"), grpc.StatusCode.INTERNAL, 500, False),
-    (ValueError("x"), grpc.StatusCode.UNKNOWN, 500, True),
+    (errors.InvalidInput("window", -1, "1 to 10"), grpc.StatusCode.INVALID_ARGUMENT, 400),
+    (errors.NotFound("x"), grpc.StatusCode.NOT_FOUND, 404),
+    (errors.Refused("x"), grpc.StatusCode.FAILED_PRECONDITION, 409),
+    (errors.Unauthenticated("x"), grpc.StatusCode.UNAUTHENTICATED, 401),
+    (errors.Conflict("x"), grpc.StatusCode.ABORTED, 409),
+    (errors.Transient("x"), grpc.StatusCode.UNAVAILABLE, 503),
+    (errors.Permanent("x"), grpc.StatusCode.INTERNAL, 500),
+    (ValueError("x"), grpc.StatusCode.UNKNOWN, 500),
 ]
 
 
-@pytest.mark.parametrize(("error", "status", "http", "retryable"), TABLE, ids=lambda value: type(value).__name__)
-def test_the_table_of_errors(error: Exception, status: grpc.StatusCode, http: int, retryable: bool) -> None:
-    assert (errors.grpc_status(error), errors.http_status(error), errors.is_retryable(error)) == (
-        status,
-        http,
-        retryable,
-    )
+@pytest.mark.parametrize(("error", "status", "http"), TABLE, ids=lambda value: type(value).__name__)
+def test_the_table_of_errors(error: Exception, status: grpc.StatusCode, http: int) -> None:
+    assert (errors.grpc_status(error), errors.http_status(error)) == (status, http)
     back = errors.from_grpc(status, str(error))
     assert type(back) is (type(error) if isinstance(error, errors.ForgeError) else errors.Transient)
     assert back.message == str(error)
@@ -39,6 +39,22 @@ def test_an_input_error_says_field_given_and_allowed() -> None:
     assert errors.InvalidInput("window", -1, "1 to 10").message == "window: given -1; allowed 1 to 10"
     back = errors.from_grpc(grpc.StatusCode.INVALID_ARGUMENT, "window: given -1; allowed 1 to 10")
     assert isinstance(back, errors.InvalidInput) and back.field == "window"
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:hush@h/", "mysql://u:hush@h/d", "postgresql://u:h@hush@h/", "redis://:hush@h"]
+)
+def test_a_store_url_that_is_refused_is_shown_without_its_password(url: str) -> None:
+    with pytest.raises(errors.InvalidInput, match=r"store_url: given '\w+://\*\*\*@h") as refused:
+        EventStore.open(url, Catalogue([]), ManualClock(datetime(2026, 1, 1, tzinfo=UTC)))
+    assert "hush" not in str(refused.value)
+
+
+def test_a_blob_url_that_is_refused_and_a_token_are_shown_without_secrets() -> None:
+    with pytest.raises(errors.InvalidInput, match="blob_url") as refused:
+        Blobs.open("s4://key:hush@bucket/x")
+    assert "hush" not in str(refused.value)
+    assert "hush" not in repr(RpcSecurity("hush"))
 
 
 def test_ids_sort_by_time_and_do_not_repeat() -> None:
@@ -125,6 +141,13 @@ def test_a_variable_that_cannot_be_used_is_named(environment, name: str, value: 
 def test_a_missing_variable_is_named(environment) -> None:
     environment.delenv("FORGERL_TOKEN")
     with pytest.raises(errors.InvalidInput, match="FORGERL_TOKEN: given 'nothing'"):
+        load_settings(Settings)
+
+
+@pytest.mark.parametrize("name", ["FORGERL_TOKEN", "FORGERL_SECRET"])
+def test_an_empty_secret_would_let_anybody_in(environment, name: str) -> None:
+    environment.setenv(name, "")
+    with pytest.raises(errors.InvalidInput, match=name):
         load_settings(Settings)
 
 
