@@ -31,7 +31,7 @@ from services.kernel.telemetry import current_traceparent
 from services.kernel.topics import BrokerSettings, TopicPlan, ensure_topics
 
 _SIGNAL_RETENTION_MS = 600_000
-_SIGNAL_S = 2.0
+_SIGNAL_S, _INTERRUPTED_S, _AWAY_S = 2.0, 2.0, 0.5
 # Tansu looks for new records only so often within a fetch's wait: longer is later, shorter is busier.
 _CONSUMER: dict[str, Any] = {
     "batch": True, "no_reply": True, "fetch_max_wait_ms": 50, "max_partition_fetch_bytes": 16 * 1024 * 1024,
@@ -49,7 +49,7 @@ class _Consumer(AIOKafkaConsumer):
                     return records
             except KafkaError as error:
                 get_logger().warning("consumer.interrupted", error=repr(error))
-                await asyncio.sleep(_SIGNAL_S)
+                await asyncio.sleep(_INTERRUPTED_S)
 
 
 async def _parse(records: Any, original: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -73,8 +73,8 @@ class Broker:
             consumer_only=True, allow_auto_create_topics=False, logger=None, metadata_max_age_ms=1_000,
         )  # fmt: skip
         self._producer: AIOKafkaProducer | None = None
+        self._connecting, self._signals = asyncio.Lock(), 0
         self._groups: list[str] = []
-        self._signals = 0
         self._ready = asyncio.Event()
 
     def subscribe(self, topics: Sequence[str], *, service: str, handler: Handler, max_batch: int = 100) -> None:
@@ -97,8 +97,7 @@ class Broker:
                 except Exception as error:
                     get_logger().warning("signal.lost", topic=topic, error=repr(error))
 
-        given: dict[str, Any] = {"auto_offset_reset": "latest", "ack_policy": AckPolicy.ACK_FIRST, **_CONSUMER}
-        self._app.subscriber(topic, **given)(hear)
+        self._app.subscriber(topic, auto_offset_reset="latest", ack_policy=AckPolicy.ACK_FIRST, **_CONSUMER)(hear)
 
     async def signal(self, message: Message) -> None:
         """Publish to a lossy topic, or lose it when the broker is away."""
@@ -130,7 +129,7 @@ class Broker:
                 except (KafkaError, Transient, OSError) as error:
                     get_logger().warning("broker.awaited", url=self._settings.url, error=str(error))
                     await self._app.stop()
-                    await asyncio.sleep(0.5)
+                    await asyncio.sleep(_AWAY_S)
             await asyncio.Event().wait()
         finally:
             await self._app.stop()
@@ -147,15 +146,19 @@ class Broker:
 
     async def _make_lossy_topics(self) -> None:
         lossy = [topic.name for topic in self._catalogue.topics() if topic.lossy]
-        plans = [TopicPlan(name, partitions=1, retention_ms=_SIGNAL_RETENTION_MS) for name in lossy]
-        await ensure_topics(self._settings, plans)
+        await ensure_topics(self._settings, [TopicPlan(name, 1, _SIGNAL_RETENTION_MS) for name in lossy])
 
     async def _connected(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            producer = AIOKafkaProducer(bootstrap_servers=self._settings.url, acks="all", metadata_max_age_ms=5_000)
-            await producer.start()
-            self._producer = producer
-        return self._producer
+        async with self._connecting:
+            if self._producer is None:
+                producer = AIOKafkaProducer(bootstrap_servers=self._settings.url, acks="all", metadata_max_age_ms=5_000)
+                try:
+                    await producer.start()
+                except BaseException:
+                    await producer.stop()
+                    raise
+                self._producer = producer
+            return self._producer
 
     async def _bury(self, consumer: str, record: Record, error: Exception) -> None:
         await bury(self._settings, await self._connected(), consumer, record, error)

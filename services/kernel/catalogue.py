@@ -1,7 +1,7 @@
 """Which message travels on which topic, by the `event` option; refuses a topic with two keys or two manners."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 from forgerl.options.v1 import options_pb2
@@ -46,8 +46,7 @@ class Catalogue:
                 same = (known.key, known.lossy) == (option.key, option.lossy)
                 if not same or option.key not in descriptor.fields_by_name:
                     raise Permanent(f"{descriptor.full_name}: key or lossy contradicts topic {option.topic}")
-                names = (*known.type_names, descriptor.full_name)
-                found[option.topic] = Topic(option.topic, option.key, option.lossy, names)
+                found[option.topic] = replace(known, type_names=(*known.type_names, descriptor.full_name))
         return cls(found.values())
 
     def topic_of(self, kind: type[Message] | str) -> str | None:

@@ -58,8 +58,8 @@ async def list_dead(settings: BrokerSettings, consumer: str = "") -> list[DeadLe
 async def replay(settings: BrokerSettings, consumer: str = "") -> int:
     """Publish what waits into its topic again, in order; returns how many. Other consumers know it already."""
     producer = AIOKafkaProducer(bootstrap_servers=settings.url, acks="all")
-    await producer.start()
     try:
+        await producer.start()
         async with _reading(settings, consumer) as (reader, records):
             for record in records:
                 headers = [pair for pair in record.headers if pair[0] not in (_ERROR, _BURIED_AT)]
@@ -74,8 +74,8 @@ async def replay(settings: BrokerSettings, consumer: str = "") -> int:
 @asynccontextmanager
 async def _reading(settings: BrokerSettings, consumer: str) -> AsyncGenerator[tuple[AIOKafkaConsumer, list[_Record]]]:
     reader = AIOKafkaConsumer(bootstrap_servers=settings.url, group_id=_GROUP, enable_auto_commit=False)
-    await reader.start()
     try:
+        await reader.start()
         wanted = f"{_MARK}{consumer}"
         names = [name for name in await reader.topics() if name.endswith(wanted) or (not consumer and _MARK in name)]
         places = [TopicPartition(name, 0) for name in sorted(names)]
@@ -97,8 +97,7 @@ async def _reading(settings: BrokerSettings, consumer: str) -> AsyncGenerator[tu
 
 def _letter(record: _Record) -> DeadLetter:
     topic, _, consumer = record.topic.partition(_MARK)
-    event_id, error, buried_at = (_header(record, name) for name in ("ce_id", _ERROR, _BURIED_AT))
-    return DeadLetter(topic, consumer, event_id, error, buried_at)
+    return DeadLetter(topic, consumer, *(_header(record, name) for name in ("ce_id", _ERROR, _BURIED_AT)))
 
 
 def _header(record: _Record, name: str) -> str:

@@ -8,14 +8,14 @@ Refuses to let one bad stream stop the others, and to lose a record: it is handl
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
 from aiokafka import ConsumerRecord
 from opentelemetry import trace
 
-from services.kernel.envelope import Cause, Event, from_record, stream_and_version, type_name
+from services.kernel.envelope import Event, from_record, stream_and_version, type_name
 from services.kernel.errors import Permanent, Transient
 from services.kernel.event_store import Write
 from services.kernel.inbox import Gap, Handler, Inbox, caused
@@ -51,6 +51,7 @@ class Delivery:
         arrivals = [arrival for record in records if (arrival := await self._open(record))]
         try:
             await self._inbox.handle([arrival.event for arrival in arrivals], self._traced)
+            self._parked.difference_update(arrival.event.stream for arrival in arrivals)
         except Exception:
             # Some stream of the mix is bad: each by itself, oldest event first, so that only that one suffers.
             for arrival in sorted(arrivals, key=lambda arrival: arrival.event.stream):
@@ -116,5 +117,4 @@ class Delivery:
         stack.callback(span.end)
         own = span.get_span_context()
         traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}" if own.is_valid else ""
-        cause = Cause(event.cause.correlation_id, event.cause.causation_id, traceparent or event.cause.traceparent)
-        return Event(event.stream, event.version, event.time, event.message, cause)
+        return replace(event, cause=replace(event.cause, traceparent=traceparent or event.cause.traceparent))

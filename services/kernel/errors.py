@@ -45,9 +45,8 @@ class Unauthenticated(Permanent):
     """No credential, or not a valid one."""
 
 
-_Row = tuple[type[ForgeError], grpc.StatusCode, int]
 # The first row whose class fits decides, so the special ones stand first.
-_TABLE: tuple[_Row, ...] = (
+_TABLE: tuple[tuple[type[ForgeError], grpc.StatusCode, int], ...] = (
     (InvalidInput, grpc.StatusCode.INVALID_ARGUMENT, 400),
     (NotFound, grpc.StatusCode.NOT_FOUND, 404),
     (Refused, grpc.StatusCode.FAILED_PRECONDITION, 409),

@@ -1,5 +1,6 @@
 """Retries, dead letters and parked streams, and the trace through a consumer, without a broker."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -87,6 +88,20 @@ async def test_of_a_mixed_batch_only_the_bad_stream_suffers() -> None:
     await bench.delivery.deliver([record("b", 1), record("b", 2)])
     await bench.delivery.deliver([record("b", 3)])
     assert bench.handled[3:] == [f"gateway.episode/b@{version}" for version in (1, 2, 3)]
+
+
+async def test_a_stream_that_was_replayed_is_patient_with_gaps_again(eventually) -> None:
+    bench = Bench(failing={"gateway.episode/b@1": [Permanent("bad")] * 2})
+    patience = BrokerSettings("nowhere", gap_for_s=10.0)
+    bench.delivery = delivery.Delivery(bench.inbox, bench.handle, bench.bury, patience)  # type: ignore[arg-type]
+    await bench.delivery.deliver([record("b", 1)])
+    await bench.delivery.deliver([record("b", 1)])
+    assert (bench.handled, bench.buried) == (["gateway.episode/b@1"], ["gateway.episode/b@1"])
+    late = asyncio.create_task(bench.delivery.deliver([record("b", 3)]))
+    await eventually(lambda: bench.delivery._failing_since_s or late.done(), timeout_s=5.0)
+    bench.inbox.at["gateway.episode/b"] = 2
+    await late
+    assert (bench.handled[1:], bench.buried[1:]) == (["gateway.episode/b@3"], [])
 
 
 async def test_a_transient_failure_is_retried_in_place() -> None:
