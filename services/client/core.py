@@ -189,13 +189,11 @@ class AsyncClient:
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self._channels.to("scheduler"))
         return await self._call(stub.ExplainEpisode, scheduler_pb.ExplainEpisodeRequest(episode_id=episode_id))
 
-    async def record_pruning(
-        self, run_id: str, episode_ids: Sequence[str], keep_steps: int, size_bytes: int
-    ) -> scheduler_pb.RecordPruningResponse:
-        """Say that these closed episodes' trajectories are freed, before they are."""
+    async def prune_episodes(self, run_id: str, keep_steps: int) -> scheduler_pb.PruneEpisodesResponse:
+        """Have all blobs freed that only episodes name which closed so many steps ago, or longer; may be repeated."""
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self._channels.to("scheduler"))
-        given = {"run_id": run_id, "episode_ids": episode_ids, "keep_steps": keep_steps, "size_bytes": size_bytes}
-        return await self._call(stub.RecordPruning, scheduler_pb.RecordPruningRequest(**given))
+        request = scheduler_pb.PruneEpisodesRequest(run_id=run_id, keep_steps=keep_steps)
+        return await self._call(stub.PruneEpisodes, request)
 
     async def policies(self, run_id: str, *, include_gone: bool = False) -> Sequence[policy_pb.PolicyView]:
         """Policies that can be loaded, or all that were published."""

@@ -146,11 +146,9 @@ class Client:
     def ledger(self, run_id: str) -> scheduler_pb.RunLedger:
         return self._wait(self._core.ledger(run_id))
 
-    def record_pruning(
-        self, run_id: str, episode_ids: Sequence[str], keep_steps: int, size_bytes: int
-    ) -> scheduler_pb.RecordPruningResponse:
-        """Say that these closed episodes' trajectories are freed, before they are."""
-        return self._wait(self._core.record_pruning(run_id, episode_ids, keep_steps, size_bytes))
+    def prune_episodes(self, run_id: str, keep_steps: int) -> scheduler_pb.PruneEpisodesResponse:
+        """Have all blobs freed that only episodes name which closed so many steps ago, or longer; may be repeated."""
+        return self._wait(self._core.prune_episodes(run_id, keep_steps))
 
     def metrics(self, run_id: str) -> Sequence[policy_pb.StepMetrics]:
         return self._wait(self._core.metrics(run_id))

@@ -16,10 +16,13 @@ DEFAULTS = {
     "max_staleness_steps": 0,
     "drift_bound": 0.05,
     "fleet_weight": 1.0,
+    "keep_steps": 0,
 }
 WINDOW_SHARE = 0.3
 """The share of N that is the window where none is given (MiniMax, Forge, 2026)."""
 AUTO_WINDOW = "auto"
+MAX_KEEP_STEPS = 1_000_000
+"""More steps than a run has: whoever means everything says 0."""
 _SHARE = re.compile(r"\d*\.?\d+")
 
 
@@ -81,6 +84,7 @@ def check_scheduling(spec: run_pb2.RunSpec) -> list[str]:
         *within("scheduling.in_flight_items", scheduling.in_flight_items, 1, queue),
         *within("scheduling.drift_bound", scheduling.drift_bound, 0.0, math.inf, open_low=True),
         *within("scheduling.fleet_weight", scheduling.fleet_weight, 0.0, FINITE, open_low=True),
+        *within("scheduling.keep_steps", scheduling.keep_steps, 0, MAX_KEEP_STEPS),
         *_check_window(scheduling),
     ]
     if not budget_s < scheduling.deadline_s < math.inf:

@@ -2,10 +2,10 @@
 
 Owns       runs and episodes; message trees and trajectories; agents' keys
 Out        forgerl.gateway.run.v1, forgerl.gateway.episode.v1
-In         forgerl.trainer.policy.v1, forgerl.scheduler.{admission,batch}.v1, forgerl.rollout.episode.v1,
-           forgerl.reward.score.v1
+In         forgerl.trainer.policy.v1, forgerl.scheduler.{admission,batch,retention}.v1,
+           forgerl.rollout.episode.v1, forgerl.reward.score.v1
 Private    gateway.turns/<episode>, gateway.view/<episode>, gateway.recorded/<episode>, gateway.progress/<run>,
-           gateway.fleet/training
+           gateway.freed/<run>, gateway.fleet/training
 
 ports.py          engine and router in the gateway's words      live.py         one call in flight, and its clients
 application.py    desk of runs and episodes                     sessions.py     open episodes, recording of turns
@@ -13,5 +13,5 @@ completions.py    one agent's call, from request to turn        prompts.py      
 generating.py     sampling over engines and policies            streaming.py    ids to deltas
 intake.py         what other services said                      sealer.py       trajectories
 folds.py          reading runs and episodes                     views.py        index and watchers
-recorded.py       episodes that were run elsewhere                freeing.py      what goes with a run
+recorded.py       episodes that were run elsewhere                freeing.py      blobs that nobody names
 """

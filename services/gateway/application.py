@@ -142,7 +142,7 @@ class Desk:
             await batch.add_blind(run_stream(run_id), gateway_pb2.RunRemoved(run_id=run_id))
 
         await self._commit(decide, run_id)
-        return await free_run(self._store, blobs, episode_ids)
+        return await free_run(self._store, blobs, run_id, episode_ids)
 
     async def submit(self, given: episode_service_pb2.Submission) -> bool:
         """Take an episode in; False when it was there. Raises InvalidInput, NotFound, Refused, IdTaken."""

@@ -1,75 +1,166 @@
-"""Which blobs go with a run: trajectories, sealed or as they were recorded elsewhere, and turns too large for an event.
+"""What the gateway frees: trajectories, sealed or as they were recorded elsewhere, and turns too large for an event.
 
-A blob that an episode of another run refers to stays until that run is removed, too: blobs are named by their content,
-so two runs may share one. It refuses blobs of other services: whoever put them frees them, told by RunRemoved.
+They go with the episodes that the scheduler has pruned, and with removed runs; one count for both. It refuses blobs of
+other services: whoever put them frees them. A blob stays while an episode that isn't gone names it.
 """
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
-from forgerl.events.v1 import gateway_pb2
+from forgerl.events.v1 import gateway_pb2, scheduler_pb2
 from forgerl.gateway.v1 import record_pb2
 from google.protobuf.message import Message
 
-from services.gateway.recorded import recorded_stream
-from services.gateway.sessions import episode_stream, turns_stream
+from services.contract.references import References
+from services.gateway.sessions import turns_stream
 from services.kernel.blobs import Blobs
-from services.kernel.event_store import EventStore
+from services.kernel.envelope import Event
+from services.kernel.errors import Conflict
+from services.kernel.event_store import EventStore, Write
+from services.kernel.inbox import Handler
 
+RETENTION_TOPIC = "forgerl.scheduler.retention.v1"
 _EPISODES_AT_ONCE = 20
+_EPISODES_A_RECORD = 500
+_BLOBS_AT_ONCE = 8
 _PAGE = 500
+_ATTEMPTS = 10
 _TRAJECTORIES = (gateway_pb2.EpisodeSubmitted, gateway_pb2.TrajectorySealed, record_pb2.RecordedChecked)
 _TURNS = (record_pb2.TurnRecorded,)
 
 
-async def free_run(store: EventStore, blobs: Blobs, episode_ids: Collection[str]) -> tuple[int, int]:
-    """Free what only these episodes' removed run refers to; number of blobs and bytes. May be repeated."""
-    trajectories, turns = await _named_by(store, list(episode_ids))
-    kept = await _kept(store, trajectories, _TRAJECTORIES) | await _kept(store, turns, _TURNS)
-    count, size = 0, 0
-    for uri in sorted((trajectories | turns) - kept):
-        freed = await blobs.delete(uri)
-        count, size = count + freed[0], size + freed[1]
-    return count, size
+def freed_stream(run_id: str) -> str:
+    """Private stream of what was freed of a run."""
+    return f"gateway.freed/{run_id}"
 
 
-async def _named_by(store: EventStore, episode_ids: list[str]) -> tuple[set[str], set[str]]:
-    """Trajectories and large turns of these episodes."""
-    trajectories, turns = set[str](), set[str]()
-    for first in range(0, len(episode_ids), _EPISODES_AT_ONCE):
-        some = episode_ids[first : first + _EPISODES_AT_ONCE]
-        streams = await store.read_many(
-            [of(one) for one in some for of in (episode_stream, turns_stream, recorded_stream)]
-        )
-        for event in (event for events in streams.values() for event in events):
-            (turns if isinstance(event.message, _TURNS) else trajectories).add(_named(event.message))
-    return trajectories - {""}, turns - {""}
+@dataclass(slots=True)
+class _Count:
+    """Events of some kinds that name blobs, counted up to `after` in the store's log."""
+
+    kinds: Collection[type[Message]]
+    after: int = 0
+    references: References = field(default_factory=References)
+
+    async def catch_up(self, store: EventStore) -> References:
+        types = sorted(kind.DESCRIPTOR.full_name for kind in (*self.kinds, record_pb2.EpisodesFreed))
+        while page := await store.notifications(self.after, _PAGE, types):
+            for _, event in page:
+                if isinstance(event.message, record_pb2.EpisodesFreed):
+                    # In flight while its run was removed, an episode may have named more than was freed with it.
+                    self.references.part(event.message.episode_ids, forget=bool(event.message.event_id))
+                else:
+                    self.references.name(event.key, _named(event.message))
+            self.after = page[-1][0]
+        return self.references
 
 
-async def _kept(store: EventStore, wanted: set[str], kinds: Collection[type[Message]]) -> set[str]:
-    """Which of the wanted an event of these kinds names, of an episode whose run isn't removed."""
-    if not wanted:
-        return set()
-    runs, episodes, kept = await _removed(store), set[str](), set[str]()
-    after = 0
-    types = {kind.DESCRIPTOR.full_name for kind in (*kinds, gateway_pb2.EpisodeSubmitted)}
-    while page := await store.notifications(after, _PAGE, sorted(types)):
-        after = page[-1][0]
-        for _, event in page:
-            # An episode's submission is committed before, or with, everything else that is said of it.
-            if isinstance(event.message, gateway_pb2.EpisodeSubmitted) and event.message.run_id in runs:
-                episodes.add(event.key)
-            if event.key not in episodes and (uri := _named(event.message)) in wanted:
-                kept.add(uri)
-    return kept
+@dataclass(slots=True)
+class Freed:
+    """What one event, or one removal, has freed so far."""
+
+    blobs: int = 0
+    size_bytes: int = 0
+    kept_blobs: int = 0
 
 
-async def _removed(store: EventStore) -> set[str]:
-    """Runs that are removed: nothing that their episodes name is asked for again."""
-    runs, after = set[str](), 0
-    while page := await store.notifications(after, _PAGE, [gateway_pb2.RunRemoved.DESCRIPTOR.full_name]):
-        after = page[-1][0]
-        runs |= {event.key for _, event in page}
-    return runs
+class Freeing:
+    """Counts what the store names, from its first question on: a gateway that frees nothing counts nothing."""
+
+    def __init__(self, store: EventStore, blobs: Blobs) -> None:
+        self._store, self._blobs = store, blobs
+        self._trajectories, self._turns = _Count(_TRAJECTORIES), _Count(_TURNS)
+        # By event: an attempt whose record was refused leaves the next one nothing to count.
+        self._attempted: dict[str, Freed] = {}
+
+    async def handle(self, events: Sequence[Event]) -> list[Write]:
+        """Free what only pruned episodes name. Delivered again, it frees again, which is no change."""
+        told = [(event, event.message) for event in events if isinstance(event.message, scheduler_pb2.EpisodesPruned)]
+        if not told:
+            return []
+        self._attempted = {event.id: self._attempted.get(event.id, Freed()) for event, _ in told}
+        records: dict[str, list[Message]] = {}
+        leaving: list[str] = []
+        for event, pruned in told:
+            freed = await self.free(pruned.episode_ids, self._attempted[event.id], leaving)
+            # Of two that share a blob and go together, the later one takes it along.
+            leaving += pruned.episode_ids
+            record = _record(pruned.run_id, pruned.episode_ids, freed, event.id)
+            records.setdefault(freed_stream(pruned.run_id), []).append(record)
+        versions = await self._store.versions(records)
+        return [Write(stream, versions[stream], tuple(own)) for stream, own in records.items()]
+
+    async def free(self, episode_ids: Collection[str], freed: Freed, also: Collection[str] = ()) -> Freed:
+        """Free what only these episodes name, and those that leave also; adds to `freed`."""
+        freed.kept_blobs = 0
+        for references in await self._counts(episode_ids):
+            going, kept = references.without(episode_ids, also)
+            freed.kept_blobs += len(kept)
+            for first in range(0, len(going), _BLOBS_AT_ONCE):
+                some = going[first : first + _BLOBS_AT_ONCE]
+                for blobs, size_bytes in await asyncio.gather(*map(self._blobs.delete, some)):
+                    freed.blobs, freed.size_bytes = freed.blobs + blobs, freed.size_bytes + size_bytes
+        return freed
+
+    async def unparted(self, episode_ids: Collection[str]) -> list[str]:
+        """Those of which nothing was recorded yet."""
+        references = await self._trajectories.catch_up(self._store)
+        return [episode_id for episode_id in episode_ids if not references.has_parted(episode_id)]
+
+    async def _counts(self, episode_ids: Collection[str]) -> list[References]:
+        """Turns are read from the start only once an episode names a large one: few do, and they are most of it."""
+        counts = [await self._trajectories.catch_up(self._store)]
+        if self._turns.after or await self._name_turns(list(episode_ids)):
+            counts.append(await self._turns.catch_up(self._store))
+        return counts
+
+    async def _name_turns(self, episode_ids: Sequence[str]) -> bool:
+        for first in range(0, len(episode_ids), _EPISODES_AT_ONCE):
+            streams = [turns_stream(one) for one in episode_ids[first : first + _EPISODES_AT_ONCE]]
+            found = await self._store.read_many(streams)
+            if any(_named(event.message) for events in found.values() for event in events):
+                return True
+        return False
+
+
+async def free_run(store: EventStore, blobs: Blobs, run_id: str, episode_ids: Collection[str]) -> tuple[int, int]:
+    """Free what only these episodes of a removed run name; blobs and bytes. A repeat frees what came since."""
+    freeing = Freeing(store, blobs)
+    freed = await freeing.free(episode_ids, Freed())
+    for _ in range(_ATTEMPTS):
+        ids = await freeing.unparted(episode_ids)
+        parts = [ids[first : first + _EPISODES_A_RECORD] for first in range(0, len(ids), _EPISODES_A_RECORD)]
+        if not parts and freed.blobs:
+            parts = [[]]
+        records = [_record(run_id, part, freed if number == 0 else Freed()) for number, part in enumerate(parts)]
+        stream = freed_stream(run_id)
+        try:
+            await store.append([Write(stream, await store.version(stream), tuple(records))] if records else [])
+        except Conflict:
+            continue
+        break
+    return freed.blobs, freed.size_bytes
+
+
+def with_freeing(handler: Handler, freeing: Freeing) -> Handler:
+    """One handler for everything that the gateway consumes: each subscription costs a look at the broker."""
+
+    async def handle(events: Sequence[Event]) -> Sequence[Write]:
+        return [*await handler(events), *await freeing.handle(events)]
+
+    return handle
+
+
+def _record(run_id: str, episode_ids: Collection[str], freed: Freed, event_id: str = "") -> record_pb2.EpisodesFreed:
+    return record_pb2.EpisodesFreed(
+        run_id=run_id,
+        event_id=event_id,
+        episode_ids=episode_ids,
+        blobs=freed.blobs,
+        freed_bytes=freed.size_bytes,
+        kept_blobs=freed.kept_blobs,
+    )
 
 
 def _named(message: Message) -> str:

@@ -11,13 +11,15 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from forgerl.events.v1.scheduler_pb2 import EpisodesPruned
+
 from services.kernel.clock import Clock
 from services.kernel.envelope import Cause
-from services.kernel.errors import Conflict, InvalidInput, NotFound, Permanent, Transient
+from services.kernel.errors import Conflict, NotFound, Permanent, Transient
 from services.kernel.event_store import CausedWrite, Write
 from services.kernel.logs import get_logger
-from services.scheduler.domain.decisions import CloseBatch, Decision
-from services.scheduler.domain.facts import Fact, FleetShared, Input, RunRemoved, Ticked, TrajectoriesPruned
+from services.scheduler.domain.decisions import CloseBatch, Decision, PruneEpisodes
+from services.scheduler.domain.facts import Fact, FleetShared, Input, PruningRequested, RunRemoved, Ticked
 from services.scheduler.domain.fleet import claim_of, fleet_shares
 from services.scheduler.domain.ledger import Line, Story, touched_by_decision, touched_by_fact
 from services.scheduler.domain.queue import advance, fold
@@ -122,36 +124,39 @@ class Scheduler:
             for run_id in due:
                 await self._tell(run_id, now_s, lambda desk: Ticked() if _is_due(desk.state, now_s) else None)
 
-    async def prune(self, run_id: str, pruned: TrajectoriesPruned) -> tuple[str, float]:
-        """Record that trajectories are freed; the entry's id and its time, in seconds since 1970. Frees nothing itself.
+    async def prune(self, run_id: str, keep_steps: int) -> tuple[int, int, list[str]]:
+        """Have all episodes pruned that closed so long ago; steps done, episodes, ids of the events. Frees nothing.
 
-        Raises NotFound, and InvalidInput for the first episode that is none of the run's, or not closed.
+        Raises NotFound.
         """
+        request = PruningRequested(keep_steps)
 
-        def checked(desk: Desk) -> TrajectoriesPruned:
-            for episode_id in pruned.episode_ids:
-                if self._run_of.get(episode_id) != run_id or desk.state.live(episode_id) is not None:
-                    raise InvalidInput("episode_ids", episode_id, f"episodes of run {run_id!r} that are closed")
-            return pruned
+        def wanted(desk: Desk) -> PruningRequested | None:
+            closed, completed = desk.state.closed, desk.state.completed
+            return request if closed and closed[0][0] <= completed - keep_steps else None
 
         async with self._lock:
             if not (await self._current(run_id)).version:
                 del self._desks[run_id]
                 raise NotFound(f"run {run_id!r} is not known to the scheduler")
-            now_s = self._clock.now().timestamp()
-            await self._tell(run_id, now_s, checked)
-            return f"scheduler.queue/{run_id}@{self._desks[run_id].version}", now_s
+            told = await self._tell(run_id, self._clock.now().timestamp(), wanted)
+            desk = self._desks[run_id]
+            entry = desk.last if told else None
+            pruned = [one for one in entry.decisions if isinstance(one, PruneEpisodes)] if entry else []
+            stream, last = self._publisher.stream_of(EpisodesPruned(run_id=run_id)), desk.state.retention_events
+            events = [f"{stream}@{version}" for version in range(last - len(pruned) + 1, last + 1)]
+            return desk.state.completed, sum(len(one.episode_ids) for one in pruned), events
 
-    async def _tell(self, run_id: str, now_s: float, fact_for: Callable[[Desk], Fact | None]) -> None:
-        """Take an input of the scheduler's own, unless the run as recorded has no use for it any more."""
+    async def _tell(self, run_id: str, now_s: float, fact_for: Callable[[Desk], Fact | None]) -> bool:
+        """Take an input of the scheduler's own; False where the run as recorded has no use for it (any more)."""
         for _ in range(_ATTEMPTS):
             fact = fact_for(await self._current(run_id))
             if fact is None:
-                return
+                return False
             writes = await self._advance(run_id, [Input(now_s, fact, occurred_at_s=now_s)])
             try:
                 await self._journal.commit(writes)
-                return
+                return True
             except Conflict:
                 continue
         raise Transient(f"run {run_id}: {_ATTEMPTS} conflicts in a row")

@@ -1,16 +1,14 @@
-"""Runs that are removed take their long texts along. It refuses to decide which: that is written in the events."""
+"""Pruned episodes and removed runs take their long texts along. It refuses to decide which: that is in the events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from forgerl.events.v1.gateway_pb2 import RunRemoved
 
 from services.kernel.envelope import Event
 from services.kernel.event_store import Write
 from services.rollout.adapters.freeing import RunTexts
 from services.rollout.entrypoints.consumer import ADMISSION_TOPIC, AdmissionConsumer
 
-TOPICS = (ADMISSION_TOPIC, "forgerl.gateway.run.v1")
+TOPICS = (ADMISSION_TOPIC, "forgerl.gateway.run.v1", "forgerl.scheduler.retention.v1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +19,6 @@ class Consumer:
     texts: RunTexts
 
     async def handle(self, events: Sequence[Event]) -> Sequence[Write]:
-        """Start and cancel what is admitted and revoked, then free what is removed."""
+        """Start and cancel what is admitted and revoked, then free what is pruned or removed."""
         await self.admissions.handle(events)
-        removed = {event.message.run_id for event in events if isinstance(event.message, RunRemoved)}
-        return await self.texts.free(removed) if removed else ()
+        return await self.texts.handle(events)

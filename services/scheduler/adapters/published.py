@@ -1,4 +1,4 @@
-"""Turns decisions into the events of forgerl.scheduler.admission.v1 and forgerl.scheduler.batch.v1.
+"""Turns decisions into the events of forgerl.scheduler.{admission,batch,retention}.v1.
 
 A batch's manifest is put into the blob store before its event exists. Refuses to decide anything.
 """
@@ -20,6 +20,7 @@ from services.scheduler.domain.decisions import (
     CloseBatch,
     Decision,
     DropItem,
+    PruneEpisodes,
     Revoke,
     SetWindow,
     TakeItem,
@@ -57,6 +58,9 @@ class EventPublisher:
                 return []
             case DropItem():
                 return [Published(_dropped(run_id, state, decision), state.batch_events)]
+            case PruneEpisodes(episode_ids, keep_steps):
+                told = scheduler_pb2.EpisodesPruned(run_id=run_id, episode_ids=episode_ids, keep_steps=keep_steps)
+                return [Published(told, state.retention_events)]
             case CloseBatch(batch):
                 return [Published(await self._batch(run_id, state, batch), state.batch_events)]
 

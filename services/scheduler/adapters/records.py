@@ -30,6 +30,7 @@ _FACTS: dict[str, type[Any]] = {
     "policy": facts.PolicyPublished,
     "fleet": facts.FleetShared,
     "pruned": facts.TrajectoriesPruned,
+    "pruning_requested": facts.PruningRequested,
     "tick": facts.Ticked,
 }
 _DECISIONS: dict[str, type[Any]] = {
@@ -40,6 +41,7 @@ _DECISIONS: dict[str, type[Any]] = {
     "item_dropped": decisions.DropItem,
     "batch_closed": decisions.CloseBatch,
     "window_set": decisions.SetWindow,
+    "episodes_pruned": decisions.PruneEpisodes,
 }
 _FACT_FIELDS = {kind: name for name, kind in _FACTS.items()}
 _DECISION_FIELDS = {kind: name for name, kind in _DECISIONS.items()}

@@ -9,7 +9,7 @@ Decided here:
 - Facts about an episode that is settled already stay in the record and change nothing.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 from services.scheduler.domain import facts
 from services.scheduler.domain.auto_window import AutoWindow
@@ -24,6 +24,7 @@ def apply_fact(state: State, taken: facts.Input) -> None:
     """Fold one input into the state. Raises ValueError when the run's numbers can't be."""
     state.now_s = max(state.now_s, taken.taken_at_s)
     state.stalls.moved_to(state.now_s, stalled=state.stalled)
+    state.asked_keep_steps = None
     match taken.fact:
         case facts.Submitted() as submitted if state.plan is not None:
             _submitted(state, state.plan, submitted, taken.event_id)
@@ -32,8 +33,8 @@ def apply_fact(state: State, taken: facts.Input) -> None:
         case facts.Cancelled() if state.plan is None:
             state.early.append(taken)
         case facts.StepDone(step, episodes):
-            settle_batch(state, step, {report.episode_id: report for report in episodes}, "")
             state.completed = max(state.completed, step)
+            settle_batch(state, step, {report.episode_id: report for report in episodes}, "")
         case facts.StepFailed(step):
             settle_batch(state, step, {}, "step_failed")
         case facts.PolicyPublished(step):
@@ -42,7 +43,9 @@ def apply_fact(state: State, taken: facts.Input) -> None:
             _run_changed(state, fact)
         case facts.FleetShared(episodes):
             state.fleet_episodes = episodes
-        case facts.Ticked() | facts.Started() | facts.TrajectoriesPruned():
+        case facts.PruningRequested() | facts.TrajectoriesPruned() as fact:
+            _pruning_changed(state, fact)
+        case facts.Ticked() | facts.Started():
             pass
         case fact:
             _episode_changed(state, fact)
@@ -75,6 +78,17 @@ def _run_changed(state: State, fact: RunFact) -> None:
             _ended(state)
             for member in state.evaluations.values():
                 state.to_revoke.append((member.episode_id, "run_removed"))
+
+
+def _pruning_changed(state: State, fact: facts.PruningRequested | facts.TrajectoriesPruned) -> None:
+    match fact:
+        case facts.PruningRequested(keep_steps):
+            state.asked_keep_steps = keep_steps
+        case facts.TrajectoriesPruned(episode_ids):
+            gone = set(episode_ids)
+            kept = [closed for closed in state.closed if closed[1] not in gone]
+            state.tally.pruned += len(state.closed) - len(kept)
+            state.closed = deque(kept)
 
 
 def _ended(state: State) -> None:

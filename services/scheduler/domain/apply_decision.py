@@ -8,12 +8,13 @@ from services.scheduler.domain.decisions import (
     CloseBatch,
     Decision,
     DropItem,
+    PruneEpisodes,
     Revoke,
     SetWindow,
     TakeItem,
 )
 from services.scheduler.domain.members import Item, Member
-from services.scheduler.domain.settling import end_member, settle_member, tidy
+from services.scheduler.domain.settling import close, end_member, settle_member, tidy
 from services.scheduler.domain.state import Passed, Plan, State
 from services.scheduler.domain.tally import TAKEN
 
@@ -42,6 +43,12 @@ def apply_decision(state: State, decision: Decision) -> None:
         case SetWindow(window_items):
             state.window_items = window_items
             state.plan.selection.resize(window_items)
+        case PruneEpisodes(episode_ids):
+            # The oldest, since that is what was decided.
+            for _ in episode_ids:
+                state.closed.popleft()
+            state.tally.pruned += len(episode_ids)
+            state.retention_events += 1
     tidy(state)
 
 
@@ -111,6 +118,7 @@ def _drop(state: State, plan: Plan, decision: DropItem) -> None:
     state.closed_groups.add(item.group_id)
     for member in item.members:
         settle_member(state, member, member.ended_by or decision.reason)
+        close(state, member)
 
 
 def _leave_queue(state: State, plan: Plan, position: int, dropped_for: str) -> Item:

@@ -15,7 +15,8 @@ class RunConfig:
     version_window_steps: bound of the policy of that name. window_auto: the window follows observed durations so that
     the mean KL (nats) of a batch's durations against the submitted ones stays within drift_bound.
     fleet_weight: share of the fleet, relative to the other active runs. owed_items: turns, at most, that a domain gets
-    back in which it had nothing waiting; 0 in runs recorded before there was such a thing.
+    back in which it had nothing waiting; 0 in runs recorded before there was such a thing. keep_steps: episodes that
+    closed so many steps ago are pruned; 0 = only when somebody asks.
     """
 
     domains: tuple[tuple[str, float], ...]
@@ -36,6 +37,7 @@ class RunConfig:
     drift_bound: float = 0.0
     fleet_weight: float = 1.0
     owed_items: int = 0
+    keep_steps: int = 0
 
     def __post_init__(self) -> None:
         for name in ("group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items"):

@@ -44,6 +44,7 @@ class Portrait:
             "dropped": dict(sorted(tally.dropped.items())),
             "in_flight": len(state.members),
             "evaluations": tally.evaluations,
+            "pruned": tally.pruned,
             "batches": state.handed,
             "steps": state.completed,
             "distance_mean": tally.distance_mean,

@@ -13,7 +13,10 @@ then consumption, hand-over and admission. Decided here:
 - Look-ahead S binds twice: a batch b is filled only after step b - 1 - S, and an item is admitted only if, counting
   everything unconsumed ahead of it, it belongs to a batch b <= published + 1 + S. Items known to be doomed don't
   count, so their places are given away before the window gets there.
+- Pruning comes last: nothing waits for it. What closed in the order of time goes in that order.
 """
+
+from itertools import islice, takewhile
 
 from services.scheduler.domain.decisions import (
     AdmitEvaluation,
@@ -21,11 +24,15 @@ from services.scheduler.domain.decisions import (
     CloseBatch,
     Decision,
     DropItem,
+    PruneEpisodes,
     Revoke,
     SetWindow,
     TakeItem,
 )
 from services.scheduler.domain.state import Plan, State
+
+PRUNED_AT_ONCE = 200
+"""Episodes of one decision, and so of one event."""
 
 
 def decide(state: State) -> Decision | None:
@@ -41,6 +48,7 @@ def decide(state: State) -> Decision | None:
         or _consume(state, plan)
         or _close_batch(state, plan)
         or _admit_item(state, plan)
+        or _prune(state)
     )
 
 
@@ -120,3 +128,12 @@ def _admit_item(state: State, plan: Plan) -> Decision | None:
     if domain is None:
         return None
     return AdmitItem(next(iter(state.waiting[domain])), state.tail, state.now_s + config.deadline_s)
+
+
+def _prune(state: State) -> Decision | None:
+    keep_steps = state.prunable
+    if keep_steps is None:
+        return None
+    last = state.completed - keep_steps
+    oldest = takewhile(lambda closed: closed[0] <= last, islice(state.closed, PRUNED_AT_ONCE))
+    return PruneEpisodes(tuple(episode_id for _, episode_id in oldest), keep_steps)

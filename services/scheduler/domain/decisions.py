@@ -61,4 +61,12 @@ class SetWindow:
     window_items: int
 
 
-Decision = AdmitItem | AdmitEvaluation | Revoke | TakeItem | DropItem | CloseBatch | SetWindow
+@dataclass(frozen=True, slots=True)
+class PruneEpisodes:
+    """Blobs that only these episodes name are wanted no more: they closed `keep_steps` steps ago, or longer."""
+
+    episode_ids: tuple[str, ...]
+    keep_steps: int
+
+
+Decision = AdmitItem | AdmitEvaluation | Revoke | TakeItem | DropItem | CloseBatch | SetWindow | PruneEpisodes

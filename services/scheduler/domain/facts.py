@@ -157,11 +157,18 @@ class FleetShared:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoriesPruned:
-    """The bytes of these episodes' trajectories are freed: closed `keep_steps` steps ago, or longer."""
+    """Recorded before pruning was a decision: somebody frees these episodes' trajectories."""
 
     episode_ids: tuple[str, ...]
     keep_steps: int
     size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PruningRequested:
+    """Somebody asks for all to be pruned that closed `keep_steps` steps ago, or longer."""
+
+    keep_steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,7 @@ Fact = (
     | PolicyPublished
     | FleetShared
     | TrajectoriesPruned
+    | PruningRequested
     | Ticked
 )
 

@@ -12,6 +12,7 @@ from services.scheduler.domain.decisions import (
     CloseBatch,
     Decision,
     DropItem,
+    PruneEpisodes,
     Revoke,
     SetWindow,
     TakeItem,
@@ -43,6 +44,7 @@ def touched_by_fact(state: State, fact: facts.Fact) -> list[str]:
             | facts.RunRemoved()
             | facts.PolicyPublished()
             | facts.FleetShared()
+            | facts.PruningRequested()
             | facts.Ticked()
         ):
             return []
@@ -57,6 +59,8 @@ def touched_by_decision(state: State, decision: Decision) -> list[str]:
             return [episode_id]
         case CloseBatch():
             return _ids(state.filling)
+        case PruneEpisodes(episode_ids):
+            return list(episode_ids)
         case SetWindow():
             return []
         case AdmitItem(group_id) | TakeItem(group_id) | DropItem(group_id):
@@ -68,6 +72,10 @@ def _sealed(fact: facts.Sealed) -> str:
     last = max(fact.first_policy_step, fact.last_policy_step)
     policies = f"policies {fact.first_policy_step} to {last}" if last > fact.first_policy_step else f"policy {last}"
     return f"sealed: {turns}{fact.sampled_tokens} sampled tokens of {policies}"
+
+
+def _pruned(keep_steps: int) -> str:
+    return f"trajectory pruned: closed {keep_steps} steps ago or longer"
 
 
 def _ids(items: Iterable[Item]) -> list[str]:
@@ -115,7 +123,7 @@ class Story:
                 self.verdict = "trained" if self.verdict == "trained" else "dropped"
                 return f"training of batch {step} was refused: {detail}"
             case facts.TrajectoriesPruned(episode_ids, keep_steps) if self._episode_id in episode_ids:
-                return f"trajectory pruned: closed {keep_steps} steps ago or longer"
+                return _pruned(keep_steps)
             case facts.Started(episode_id) if episode_id == self._episode_id:
                 return "started"
             case (
@@ -188,6 +196,8 @@ class Story:
                 self.verdict = "dropped"
                 where = "before it had a position" if position is None else f"at position {position}"
                 return f"dropped with its group {where}: {reason}"
+            case PruneEpisodes(episode_ids, keep_steps) if self._episode_id in episode_ids:
+                return _pruned(keep_steps)
             case CloseBatch(batch) if batch == self._batch:
                 return f"handed to the trainer in batch {batch}"
             case _:

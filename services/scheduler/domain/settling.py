@@ -21,6 +21,7 @@ def note_progress(state: State, member: Member) -> None:
     item = member.item
     if item is None:
         settle_member(state, member, member.ended_by)
+        close(state, member)
         return
     item.terminal_members += 1
     if item.all_terminal and state.plan is not None:
@@ -47,6 +48,7 @@ def _finish_item(state: State, item: Item, position: int, doom: str) -> None:
 def _settle_evaluation(state: State, member: Member, pinned_step: int) -> None:
     del state.evaluations[member.episode_id]
     state.tally.evaluated(member.ended_by)
+    close(state, member)
     if member.admitted:
         state.evaluations_in_flight -= 1
         return
@@ -66,6 +68,11 @@ def settle_member(state: State, member: Member, reason: str) -> None:
         state.tally.trained += 1
 
 
+def close(state: State, member: Member) -> None:
+    """Nothing will be read of the episode any more. Later than settled where its batch names it untrained."""
+    state.closed.append((state.completed, member.episode_id))
+
+
 def settle_batch(state: State, step: int, reports: dict[str, TrainedEpisode], failure: str) -> None:
     """The trainer is done with a batch: what it reports of an episode decides, else `failure`."""
     for item in state.batches.pop(step, ()):
@@ -75,6 +82,7 @@ def settle_batch(state: State, step: int, reports: dict[str, TrainedEpisode], fa
             if report is not None and not report.trained:
                 reason = report.why_not or "not_trained"
             settle_member(state, member, reason)
+            close(state, member)
 
 
 def tidy(state: State) -> None:

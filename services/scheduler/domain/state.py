@@ -108,8 +108,13 @@ class State:
 
     tally: Tally = field(default_factory=Tally)
     stalls: StallMeter = field(default_factory=StallMeter)
-    # Events so far in the published stream of this run's batches.
+    # Events so far in the published streams of this run's batches and of its retention.
     batch_events: int = 0
+    retention_events: int = 0
+
+    # Closed and not pruned: (steps done by then, episode), in that order; and what was asked to be kept, just now.
+    closed: deque[tuple[int, str]] = field(default_factory=deque[tuple[int, str]])
+    asked_keep_steps: int | None = None
 
     def live(self, episode_id: str) -> Member | None:
         """The unsettled episode of that id."""
@@ -130,6 +135,15 @@ class State:
         training = tally.submitted - tally.trained - tally.dropped_total - len(self.members)
         evaluation = tally.evaluations - sum(tally.evaluations_ended.values()) - len(self.evaluations)
         return training or evaluation
+
+    @property
+    def prunable(self) -> int | None:
+        """How many steps are kept, where the oldest closed episode is older than that; None: nothing is due."""
+        if self.plan is None or not self.closed:
+            return None
+        bounds = [bound for bound in (self.asked_keep_steps, self.plan.config.keep_steps or None) if bound is not None]
+        keep_steps = min(bounds, default=None)
+        return keep_steps if keep_steps is not None and self.closed[0][0] <= self.completed - keep_steps else None
 
     @property
     def active(self) -> bool:

@@ -38,6 +38,7 @@ class Tally:
     staleness_sum: int = 0
     staleness_max: int = 0
     partial_episodes: int = 0
+    pruned: int = 0
 
     def drop(self, reason: str) -> None:
         """A training episode will never be trained."""

@@ -98,6 +98,7 @@ def run_config(spec: run_pb2.RunSpec) -> RunConfig:
         version_window_steps=scheduling.version_window_steps,
         window_auto=scheduling.window == AUTO_WINDOW,
         drift_bound=scheduling.drift_bound,
+        keep_steps=scheduling.keep_steps,
         # Resolved by a gateway from before runs shared the fleet: an equal share.
         fleet_weight=scheduling.fleet_weight if scheduling.HasField("fleet_weight") else 1.0,
     )

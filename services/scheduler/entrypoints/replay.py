@@ -29,7 +29,7 @@ from services.scheduler.domain.contrast import Painter, changed, first_divergenc
 from services.scheduler.domain.decisions import CloseBatch, Decision
 from services.scheduler.domain.hindsight import Hindsight
 from services.scheduler.domain.outcome import Observer, same_batch_share
-from services.scheduler.domain.queue import advance
+from services.scheduler.domain.queue import advance, fold
 from services.scheduler.domain.state import State
 from services.scheduler.domain.what_if import what_if
 from services.scheduler.ports import Entry
@@ -92,10 +92,21 @@ async def verify(records: Records, run_id: str) -> dict[str, Any]:
         "inputs": inputs,
         "decisions": decisions,
         "batches": batches,
+        "pruned": state.tally.pruned,
         "balanced": balanced(state),
         "elapsed_s": elapsed_s,
         "inputs_per_s": inputs / elapsed_s if elapsed_s > 0 else 0.0,
     }
+
+
+async def prunable(records: Records, run_id: str, keep_steps: int) -> dict[str, Any]:
+    """Episodes that a request would prune now, of the record as it stands."""
+    state = State()
+    async for entry in records.entries(run_id):
+        for _ in fold(state, entry.taken, entry.decisions):
+            pass
+    last = state.completed - keep_steps
+    return {"steps": state.completed, "episode_ids": [one for step, one in state.closed if step <= last]}
 
 
 async def hindsight(records: Records, run_id: str, policy: str | None, window: str | None) -> dict[str, Any]:
@@ -187,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("run")
     parser.add_argument("--policy")
     parser.add_argument("--window")
+    parser.add_argument("--prunable", type=int, metavar="KEEP_STEPS", help="which episodes a request would prune")
     parser.add_argument("--against", help="another run of the same store")
     return parser
 
@@ -198,6 +210,8 @@ async def answer(asked: argparse.Namespace) -> dict[str, Any]:
         records = Records(store)
         if asked.against:
             return await contrast(records, asked.run, asked.against)
+        if asked.prunable is not None:
+            return await prunable(records, asked.run, asked.prunable)
         if asked.policy or asked.window:
             return await hindsight(records, asked.run, asked.policy, asked.window)
         return await verify(records, asked.run)

@@ -1,4 +1,4 @@
-"""SchedulerService: capacity, window and ledger, read from the queue's state; and what was freed. Refuses to decide."""
+"""SchedulerService: capacity, window and ledger, read from the queue's state; and pruning. Refuses to decide."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +9,6 @@ from forgerl.scheduler.v1.scheduler_service_pb2_grpc import SchedulerServiceServ
 from services.scheduler.application import Scheduler
 from services.scheduler.domain.books import DomainBook, balanced, domain_books, in_flight_by_stage
 from services.scheduler.domain.capacity import capacity
-from services.scheduler.domain.facts import TrajectoriesPruned
 from services.scheduler.domain.state import State
 
 
@@ -45,12 +44,9 @@ class SchedulerRpc(SchedulerServiceServicer):
     async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.RunLedger:
         return ledger(await self._scheduler.state(request.run_id))
 
-    async def RecordPruning(self, request: pb.RecordPruningRequest, context: Any) -> pb.RecordPruningResponse:
-        pruned = TrajectoriesPruned(tuple(request.episode_ids), request.keep_steps, request.size_bytes)
-        event_id, time_s = await self._scheduler.prune(request.run_id, pruned)
-        recorded = pb.RecordPruningResponse(event_id=event_id)
-        recorded.time.FromDatetime(datetime.fromtimestamp(time_s, UTC))
-        return recorded
+    async def PruneEpisodes(self, request: pb.PruneEpisodesRequest, context: Any) -> pb.PruneEpisodesResponse:
+        steps, episodes, event_ids = await self._scheduler.prune(request.run_id, request.keep_steps)
+        return pb.PruneEpisodesResponse(steps=steps, episodes=episodes, event_ids=event_ids)
 
 
 def window(state: State) -> pb.WindowState:
@@ -124,6 +120,7 @@ def ledger(state: State) -> pb.RunLedger:
         partial_episodes=tally.partial_episodes,
         window_items=state.window_items,
         fleet_episodes=state.fleet_episodes,
+        pruned=tally.pruned,
         domains={name: _domain(book) for name, book in domain_books(state).items()},
         wanted_mix=state.plan.config.shares if state.plan else {},
         achieved_mix=tally.achieved_mix(),

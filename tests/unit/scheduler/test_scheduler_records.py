@@ -43,6 +43,7 @@ FACTS: list[facts.Fact] = [
     facts.PolicyPublished(0),
     facts.FleetShared(12),
     facts.TrajectoriesPruned(("e", "f"), 4, 4096),
+    facts.PruningRequested(4),
     facts.Ticked(),
 ]
 DECISIONS: list[decisions.Decision] = [
@@ -54,6 +55,7 @@ DECISIONS: list[decisions.Decision] = [
     decisions.DropItem("g", None, "cancelled"),
     decisions.CloseBatch(2),
     decisions.SetWindow(7),
+    decisions.PruneEpisodes(("e", "f"), 4),
 ]
 
 

@@ -117,7 +117,7 @@ class SamplingSpec(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., max_tokens: _Optional[int] = ...) -> None: ...
 
 class SchedulingSpec(_message.Message):
-    __slots__ = ("mode", "policy", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "window", "drift_bound", "version_window_steps", "fleet_weight")
+    __slots__ = ("mode", "policy", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "window", "drift_bound", "version_window_steps", "fleet_weight", "keep_steps")
     MODE_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class SchedulingSpec(_message.Message):
     DRIFT_BOUND_FIELD_NUMBER: _ClassVar[int]
     VERSION_WINDOW_STEPS_FIELD_NUMBER: _ClassVar[int]
     FLEET_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    KEEP_STEPS_FIELD_NUMBER: _ClassVar[int]
     mode: SchedulingMode
     policy: SelectionPolicy
     group_size: int
@@ -146,7 +147,8 @@ class SchedulingSpec(_message.Message):
     drift_bound: float
     version_window_steps: int
     fleet_weight: float
-    def __init__(self, mode: _Optional[_Union[SchedulingMode, str]] = ..., policy: _Optional[_Union[SelectionPolicy, str]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., window: _Optional[str] = ..., drift_bound: _Optional[float] = ..., version_window_steps: _Optional[int] = ..., fleet_weight: _Optional[float] = ...) -> None: ...
+    keep_steps: int
+    def __init__(self, mode: _Optional[_Union[SchedulingMode, str]] = ..., policy: _Optional[_Union[SelectionPolicy, str]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., window: _Optional[str] = ..., drift_bound: _Optional[float] = ..., version_window_steps: _Optional[int] = ..., fleet_weight: _Optional[float] = ..., keep_steps: _Optional[int] = ...) -> None: ...
 
 class RewardSpec(_message.Message):
     __slots__ = ("alpha", "beta", "gamma", "time_base_s")

@@ -28,7 +28,7 @@ from forgerl.options.v1 import options_pb2 as forgerl_dot_options_dot_v1_dot_opt
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!forgerl/events/v1/scheduler.proto\x12\x11\x66orgerl.events.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\x1a\x1c\x66orgerl/common/v1/task.proto\x1a forgerl/options/v1/options.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x02\n\x0f\x45pisodeAdmitted\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08group_id\x18\x03 \x01(\t\x12,\n\x04kind\x18\x04 \x01(\x0e\x32\x1e.forgerl.common.v1.EpisodeKind\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12\x15\n\x08position\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12,\n\x08\x64\x65\x61\x64line\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp:0\x8a\xb5\x18,\n\x1e\x66orgerl.scheduler.admission.v1\x12\nepisode_idB\x0b\n\t_position\"v\n\x0e\x45pisodeRevoked\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t:0\x8a\xb5\x18,\n\x1e\x66orgerl.scheduler.admission.v1\x12\nepisode_id\"\xe7\x01\n\x0e\x42\x61tchAssembled\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12,\n\x08manifest\x18\x03 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12\x12\n\nitem_count\x18\x04 \x01(\r\x12\x15\n\repisode_count\x18\x05 \x01(\r\x12\x18\n\x10out_of_order_max\x18\x06 \x01(\r\x12\x19\n\x11out_of_order_mean\x18\x07 \x01(\x01:(\x8a\xb5\x18$\n\x1a\x66orgerl.scheduler.batch.v1\x12\x06run_id\"\xa4\x01\n\rSampleDropped\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x15\n\x08position\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x65pisode_ids\x18\x05 \x03(\t:(\x8a\xb5\x18$\n\x1a\x66orgerl.scheduler.batch.v1\x12\x06run_idB\x0b\n\t_positionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!forgerl/events/v1/scheduler.proto\x12\x11\x66orgerl.events.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\x1a\x1c\x66orgerl/common/v1/task.proto\x1a forgerl/options/v1/options.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x02\n\x0f\x45pisodeAdmitted\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08group_id\x18\x03 \x01(\t\x12,\n\x04kind\x18\x04 \x01(\x0e\x32\x1e.forgerl.common.v1.EpisodeKind\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12\x15\n\x08position\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12,\n\x08\x64\x65\x61\x64line\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp:0\x8a\xb5\x18,\n\x1e\x66orgerl.scheduler.admission.v1\x12\nepisode_idB\x0b\n\t_position\"v\n\x0e\x45pisodeRevoked\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t:0\x8a\xb5\x18,\n\x1e\x66orgerl.scheduler.admission.v1\x12\nepisode_id\"\xe7\x01\n\x0e\x42\x61tchAssembled\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12,\n\x08manifest\x18\x03 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12\x12\n\nitem_count\x18\x04 \x01(\r\x12\x15\n\repisode_count\x18\x05 \x01(\r\x12\x18\n\x10out_of_order_max\x18\x06 \x01(\r\x12\x19\n\x11out_of_order_mean\x18\x07 \x01(\x01:(\x8a\xb5\x18$\n\x1a\x66orgerl.scheduler.batch.v1\x12\x06run_id\"\xa4\x01\n\rSampleDropped\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x15\n\x08position\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x65pisode_ids\x18\x05 \x03(\t:(\x8a\xb5\x18$\n\x1a\x66orgerl.scheduler.batch.v1\x12\x06run_idB\x0b\n\t_position\"w\n\x0e\x45pisodesPruned\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0b\x65pisode_ids\x18\x02 \x03(\t\x12\x12\n\nkeep_steps\x18\x03 \x01(\r:,\x8a\xb5\x18(\n\x1e\x66orgerl.scheduler.retention.v1\x12\x06run_idb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,6 +43,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BATCHASSEMBLED']._serialized_options = b'\212\265\030$\n\032forgerl.scheduler.batch.v1\022\006run_id'
   _globals['_SAMPLEDROPPED']._loaded_options = None
   _globals['_SAMPLEDROPPED']._serialized_options = b'\212\265\030$\n\032forgerl.scheduler.batch.v1\022\006run_id'
+  _globals['_EPISODESPRUNED']._loaded_options = None
+  _globals['_EPISODESPRUNED']._serialized_options = b'\212\265\030(\n\036forgerl.scheduler.retention.v1\022\006run_id'
   _globals['_EPISODEADMITTED']._serialized_start=184
   _globals['_EPISODEADMITTED']._serialized_end=449
   _globals['_EPISODEREVOKED']._serialized_start=451
@@ -51,4 +53,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BATCHASSEMBLED']._serialized_end=803
   _globals['_SAMPLEDROPPED']._serialized_start=806
   _globals['_SAMPLEDROPPED']._serialized_end=970
+  _globals['_EPISODESPRUNED']._serialized_start=972
+  _globals['_EPISODESPRUNED']._serialized_end=1091
 # @@protoc_insertion_point(module_scope)

@@ -71,3 +71,13 @@ class SampleDropped(_message.Message):
     reason: str
     episode_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, run_id: _Optional[str] = ..., group_id: _Optional[str] = ..., position: _Optional[int] = ..., reason: _Optional[str] = ..., episode_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EpisodesPruned(_message.Message):
+    __slots__ = ("run_id", "episode_ids", "keep_steps")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_STEPS_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    episode_ids: _containers.RepeatedScalarFieldContainer[str]
+    keep_steps: int
+    def __init__(self, run_id: _Optional[str] = ..., episode_ids: _Optional[_Iterable[str]] = ..., keep_steps: _Optional[int] = ...) -> None: ...

@@ -172,3 +172,19 @@ class TrainingClaimed(_message.Message):
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class EpisodesFreed(_message.Message):
+    __slots__ = ("run_id", "event_id", "episode_ids", "blobs", "freed_bytes", "kept_blobs")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_BLOBS_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    event_id: str
+    episode_ids: _containers.RepeatedScalarFieldContainer[str]
+    blobs: int
+    freed_bytes: int
+    kept_blobs: int
+    def __init__(self, run_id: _Optional[str] = ..., event_id: _Optional[str] = ..., episode_ids: _Optional[_Iterable[str]] = ..., blobs: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., kept_blobs: _Optional[int] = ...) -> None: ...

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from forgerl.common.v1 import blob_pb2 as forgerl_dot_common_dot_v1_dot_blob__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n forgerl/rollout/v1/journal.proto\x12\x12\x66orgerl.rollout.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\"\xb6\x01\n\rToolsAnswered\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x15\n\rmessages_json\x18\x03 \x01(\t\x12,\n\x08messages\x18\x04 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12\x0f\n\x07\x61gent_s\x18\x05 \x01(\x01\x12\x12\n\ntool_calls\x18\x06 \x01(\r\x12\x19\n\x11\x66\x61iled_tool_calls\x18\x07 \x01(\r\"@\n\nTextsFreed\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05texts\x18\x02 \x01(\x04\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n forgerl/rollout/v1/journal.proto\x12\x12\x66orgerl.rollout.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\"\xb6\x01\n\rToolsAnswered\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x15\n\rmessages_json\x18\x03 \x01(\t\x12,\n\x08messages\x18\x04 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12\x0f\n\x07\x61gent_s\x18\x05 \x01(\x01\x12\x12\n\ntool_calls\x18\x06 \x01(\r\x12\x19\n\x11\x66\x61iled_tool_calls\x18\x07 \x01(\r\"\x8b\x01\n\nTextsFreed\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05texts\x18\x02 \x01(\x04\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x04\x12\x10\n\x08\x65vent_id\x18\x04 \x01(\t\x12\x13\n\x0b\x65pisode_ids\x18\x05 \x03(\t\x12\x0e\n\x06pruned\x18\x06 \x01(\x08\x12\x12\n\nkept_texts\x18\x07 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TOOLSANSWERED']._serialized_start=87
   _globals['_TOOLSANSWERED']._serialized_end=269
-  _globals['_TEXTSFREED']._serialized_start=271
-  _globals['_TEXTSFREED']._serialized_end=335
+  _globals['_TEXTSFREED']._serialized_start=272
+  _globals['_TEXTSFREED']._serialized_end=411
 # @@protoc_insertion_point(module_scope)

@@ -1,7 +1,8 @@
 from forgerl.common.v1 import blob_pb2 as _blob_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -25,11 +26,19 @@ class ToolsAnswered(_message.Message):
     def __init__(self, episode_id: _Optional[str] = ..., turn: _Optional[int] = ..., messages_json: _Optional[str] = ..., messages: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., agent_s: _Optional[float] = ..., tool_calls: _Optional[int] = ..., failed_tool_calls: _Optional[int] = ...) -> None: ...
 
 class TextsFreed(_message.Message):
-    __slots__ = ("run_id", "texts", "freed_bytes")
+    __slots__ = ("run_id", "texts", "freed_bytes", "event_id", "episode_ids", "pruned", "kept_texts")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    PRUNED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_TEXTS_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     texts: int
     freed_bytes: int
-    def __init__(self, run_id: _Optional[str] = ..., texts: _Optional[int] = ..., freed_bytes: _Optional[int] = ...) -> None: ...
+    event_id: str
+    episode_ids: _containers.RepeatedScalarFieldContainer[str]
+    pruned: bool
+    kept_texts: int
+    def __init__(self, run_id: _Optional[str] = ..., texts: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., event_id: _Optional[str] = ..., episode_ids: _Optional[_Iterable[str]] = ..., pruned: bool = ..., kept_texts: _Optional[int] = ...) -> None: ...

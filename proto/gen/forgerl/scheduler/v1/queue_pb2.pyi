@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class QueueAdvanced(_message.Message):
-    __slots__ = ("event_id", "occurred_at_s", "taken_at_s", "writer", "run_opened", "run_ended", "run_reopened", "run_removed", "submitted", "cancelled", "sealed", "started", "finished", "failed", "scored", "scoring_failed", "step_done", "step_failed", "policy", "tick", "fleet", "pruned", "decisions")
+    __slots__ = ("event_id", "occurred_at_s", "taken_at_s", "writer", "run_opened", "run_ended", "run_reopened", "run_removed", "submitted", "cancelled", "sealed", "started", "finished", "failed", "scored", "scoring_failed", "step_done", "step_failed", "policy", "tick", "fleet", "pruned", "pruning_requested", "decisions")
     EVENT_ID_FIELD_NUMBER: _ClassVar[int]
     OCCURRED_AT_S_FIELD_NUMBER: _ClassVar[int]
     TAKEN_AT_S_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class QueueAdvanced(_message.Message):
     TICK_FIELD_NUMBER: _ClassVar[int]
     FLEET_FIELD_NUMBER: _ClassVar[int]
     PRUNED_FIELD_NUMBER: _ClassVar[int]
+    PRUNING_REQUESTED_FIELD_NUMBER: _ClassVar[int]
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
     event_id: str
     occurred_at_s: float
@@ -53,11 +54,12 @@ class QueueAdvanced(_message.Message):
     tick: TickFact
     fleet: FleetFact
     pruned: TrajectoriesPrunedFact
+    pruning_requested: PruningRequestedFact
     decisions: _containers.RepeatedCompositeFieldContainer[Decision]
-    def __init__(self, event_id: _Optional[str] = ..., occurred_at_s: _Optional[float] = ..., taken_at_s: _Optional[float] = ..., writer: _Optional[str] = ..., run_opened: _Optional[_Union[RunOpenedFact, _Mapping]] = ..., run_ended: _Optional[_Union[RunEndedFact, _Mapping]] = ..., run_reopened: _Optional[_Union[RunReopenedFact, _Mapping]] = ..., run_removed: _Optional[_Union[RunRemovedFact, _Mapping]] = ..., submitted: _Optional[_Union[SubmittedFact, _Mapping]] = ..., cancelled: _Optional[_Union[CancelledFact, _Mapping]] = ..., sealed: _Optional[_Union[SealedFact, _Mapping]] = ..., started: _Optional[_Union[StartedFact, _Mapping]] = ..., finished: _Optional[_Union[FinishedFact, _Mapping]] = ..., failed: _Optional[_Union[FailedFact, _Mapping]] = ..., scored: _Optional[_Union[ScoredFact, _Mapping]] = ..., scoring_failed: _Optional[_Union[ScoringFailedFact, _Mapping]] = ..., step_done: _Optional[_Union[StepDoneFact, _Mapping]] = ..., step_failed: _Optional[_Union[StepFailedFact, _Mapping]] = ..., policy: _Optional[_Union[PolicyFact, _Mapping]] = ..., tick: _Optional[_Union[TickFact, _Mapping]] = ..., fleet: _Optional[_Union[FleetFact, _Mapping]] = ..., pruned: _Optional[_Union[TrajectoriesPrunedFact, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
+    def __init__(self, event_id: _Optional[str] = ..., occurred_at_s: _Optional[float] = ..., taken_at_s: _Optional[float] = ..., writer: _Optional[str] = ..., run_opened: _Optional[_Union[RunOpenedFact, _Mapping]] = ..., run_ended: _Optional[_Union[RunEndedFact, _Mapping]] = ..., run_reopened: _Optional[_Union[RunReopenedFact, _Mapping]] = ..., run_removed: _Optional[_Union[RunRemovedFact, _Mapping]] = ..., submitted: _Optional[_Union[SubmittedFact, _Mapping]] = ..., cancelled: _Optional[_Union[CancelledFact, _Mapping]] = ..., sealed: _Optional[_Union[SealedFact, _Mapping]] = ..., started: _Optional[_Union[StartedFact, _Mapping]] = ..., finished: _Optional[_Union[FinishedFact, _Mapping]] = ..., failed: _Optional[_Union[FailedFact, _Mapping]] = ..., scored: _Optional[_Union[ScoredFact, _Mapping]] = ..., scoring_failed: _Optional[_Union[ScoringFailedFact, _Mapping]] = ..., step_done: _Optional[_Union[StepDoneFact, _Mapping]] = ..., step_failed: _Optional[_Union[StepFailedFact, _Mapping]] = ..., policy: _Optional[_Union[PolicyFact, _Mapping]] = ..., tick: _Optional[_Union[TickFact, _Mapping]] = ..., fleet: _Optional[_Union[FleetFact, _Mapping]] = ..., pruned: _Optional[_Union[TrajectoriesPrunedFact, _Mapping]] = ..., pruning_requested: _Optional[_Union[PruningRequestedFact, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
 
 class RunOpenedFact(_message.Message):
-    __slots__ = ("domains", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "min_reward_spread", "end_steps", "selection", "mode", "version_window_steps", "window_auto", "drift_bound", "fleet_weight", "owed_items")
+    __slots__ = ("domains", "group_size", "items_per_batch", "queue_items", "window_items", "in_flight_items", "lookahead_steps", "deadline_s", "max_staleness_steps", "min_reward_spread", "end_steps", "selection", "mode", "version_window_steps", "window_auto", "drift_bound", "fleet_weight", "owed_items", "keep_steps")
     DOMAINS_FIELD_NUMBER: _ClassVar[int]
     GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
     ITEMS_PER_BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +78,7 @@ class RunOpenedFact(_message.Message):
     DRIFT_BOUND_FIELD_NUMBER: _ClassVar[int]
     FLEET_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     OWED_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_STEPS_FIELD_NUMBER: _ClassVar[int]
     domains: _containers.RepeatedCompositeFieldContainer[DomainWeight]
     group_size: int
     items_per_batch: int
@@ -94,7 +97,8 @@ class RunOpenedFact(_message.Message):
     drift_bound: float
     fleet_weight: float
     owed_items: int
-    def __init__(self, domains: _Optional[_Iterable[_Union[DomainWeight, _Mapping]]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., min_reward_spread: _Optional[float] = ..., end_steps: _Optional[int] = ..., selection: _Optional[str] = ..., mode: _Optional[str] = ..., version_window_steps: _Optional[int] = ..., window_auto: bool = ..., drift_bound: _Optional[float] = ..., fleet_weight: _Optional[float] = ..., owed_items: _Optional[int] = ...) -> None: ...
+    keep_steps: int
+    def __init__(self, domains: _Optional[_Iterable[_Union[DomainWeight, _Mapping]]] = ..., group_size: _Optional[int] = ..., items_per_batch: _Optional[int] = ..., queue_items: _Optional[int] = ..., window_items: _Optional[int] = ..., in_flight_items: _Optional[int] = ..., lookahead_steps: _Optional[int] = ..., deadline_s: _Optional[float] = ..., max_staleness_steps: _Optional[int] = ..., min_reward_spread: _Optional[float] = ..., end_steps: _Optional[int] = ..., selection: _Optional[str] = ..., mode: _Optional[str] = ..., version_window_steps: _Optional[int] = ..., window_auto: bool = ..., drift_bound: _Optional[float] = ..., fleet_weight: _Optional[float] = ..., owed_items: _Optional[int] = ..., keep_steps: _Optional[int] = ...) -> None: ...
 
 class DomainWeight(_message.Message):
     __slots__ = ("name", "weight")
@@ -272,8 +276,14 @@ class TrajectoriesPrunedFact(_message.Message):
     size_bytes: int
     def __init__(self, episode_ids: _Optional[_Iterable[str]] = ..., keep_steps: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
+class PruningRequestedFact(_message.Message):
+    __slots__ = ("keep_steps",)
+    KEEP_STEPS_FIELD_NUMBER: _ClassVar[int]
+    keep_steps: int
+    def __init__(self, keep_steps: _Optional[int] = ...) -> None: ...
+
 class Decision(_message.Message):
-    __slots__ = ("item_admitted", "evaluation_admitted", "member_revoked", "item_taken", "item_dropped", "batch_closed", "window_set")
+    __slots__ = ("item_admitted", "evaluation_admitted", "member_revoked", "item_taken", "item_dropped", "batch_closed", "window_set", "episodes_pruned")
     ITEM_ADMITTED_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_ADMITTED_FIELD_NUMBER: _ClassVar[int]
     MEMBER_REVOKED_FIELD_NUMBER: _ClassVar[int]
@@ -281,6 +291,7 @@ class Decision(_message.Message):
     ITEM_DROPPED_FIELD_NUMBER: _ClassVar[int]
     BATCH_CLOSED_FIELD_NUMBER: _ClassVar[int]
     WINDOW_SET_FIELD_NUMBER: _ClassVar[int]
+    EPISODES_PRUNED_FIELD_NUMBER: _ClassVar[int]
     item_admitted: ItemAdmitted
     evaluation_admitted: EvaluationAdmitted
     member_revoked: MemberRevoked
@@ -288,7 +299,8 @@ class Decision(_message.Message):
     item_dropped: ItemDropped
     batch_closed: BatchClosed
     window_set: WindowSet
-    def __init__(self, item_admitted: _Optional[_Union[ItemAdmitted, _Mapping]] = ..., evaluation_admitted: _Optional[_Union[EvaluationAdmitted, _Mapping]] = ..., member_revoked: _Optional[_Union[MemberRevoked, _Mapping]] = ..., item_taken: _Optional[_Union[ItemTaken, _Mapping]] = ..., item_dropped: _Optional[_Union[ItemDropped, _Mapping]] = ..., batch_closed: _Optional[_Union[BatchClosed, _Mapping]] = ..., window_set: _Optional[_Union[WindowSet, _Mapping]] = ...) -> None: ...
+    episodes_pruned: EpisodesPruned
+    def __init__(self, item_admitted: _Optional[_Union[ItemAdmitted, _Mapping]] = ..., evaluation_admitted: _Optional[_Union[EvaluationAdmitted, _Mapping]] = ..., member_revoked: _Optional[_Union[MemberRevoked, _Mapping]] = ..., item_taken: _Optional[_Union[ItemTaken, _Mapping]] = ..., item_dropped: _Optional[_Union[ItemDropped, _Mapping]] = ..., batch_closed: _Optional[_Union[BatchClosed, _Mapping]] = ..., window_set: _Optional[_Union[WindowSet, _Mapping]] = ..., episodes_pruned: _Optional[_Union[EpisodesPruned, _Mapping]] = ...) -> None: ...
 
 class ItemAdmitted(_message.Message):
     __slots__ = ("group_id", "position", "deadline_at_s")
@@ -349,3 +361,11 @@ class BatchClosed(_message.Message):
     BATCH_FIELD_NUMBER: _ClassVar[int]
     batch: int
     def __init__(self, batch: _Optional[int] = ...) -> None: ...
+
+class EpisodesPruned(_message.Message):
+    __slots__ = ("episode_ids", "keep_steps")
+    EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_STEPS_FIELD_NUMBER: _ClassVar[int]
+    episode_ids: _containers.RepeatedScalarFieldContainer[str]
+    keep_steps: int
+    def __init__(self, episode_ids: _Optional[_Iterable[str]] = ..., keep_steps: _Optional[int] = ...) -> None: ...

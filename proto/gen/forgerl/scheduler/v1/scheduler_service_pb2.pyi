@@ -137,28 +137,26 @@ class GetLedgerRequest(_message.Message):
     run_id: str
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
 
-class RecordPruningRequest(_message.Message):
-    __slots__ = ("run_id", "episode_ids", "keep_steps", "size_bytes")
+class PruneEpisodesRequest(_message.Message):
+    __slots__ = ("run_id", "keep_steps")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]
     KEEP_STEPS_FIELD_NUMBER: _ClassVar[int]
-    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
-    episode_ids: _containers.RepeatedScalarFieldContainer[str]
     keep_steps: int
-    size_bytes: int
-    def __init__(self, run_id: _Optional[str] = ..., episode_ids: _Optional[_Iterable[str]] = ..., keep_steps: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, run_id: _Optional[str] = ..., keep_steps: _Optional[int] = ...) -> None: ...
 
-class RecordPruningResponse(_message.Message):
-    __slots__ = ("event_id", "time")
-    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
-    TIME_FIELD_NUMBER: _ClassVar[int]
-    event_id: str
-    time: _timestamp_pb2.Timestamp
-    def __init__(self, event_id: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class PruneEpisodesResponse(_message.Message):
+    __slots__ = ("steps", "episodes", "event_ids")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    EPISODES_FIELD_NUMBER: _ClassVar[int]
+    EVENT_IDS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    episodes: int
+    event_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, steps: _Optional[int] = ..., episodes: _Optional[int] = ..., event_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunLedger(_message.Message):
-    __slots__ = ("submitted", "trained", "dropped", "in_flight", "evaluations", "batches", "out_of_order_max", "out_of_order_mean", "staleness_mean", "staleness_max", "wanted_mix", "achieved_mix", "measured_stall_share", "in_flight_by_stage", "balanced", "domains", "evaluations_ended", "evaluations_in_flight", "lag_items_max", "lag_items_mean", "partial_episodes", "window_items", "fleet_episodes")
+    __slots__ = ("submitted", "trained", "dropped", "in_flight", "evaluations", "batches", "out_of_order_max", "out_of_order_mean", "staleness_mean", "staleness_max", "wanted_mix", "achieved_mix", "measured_stall_share", "in_flight_by_stage", "balanced", "domains", "evaluations_ended", "evaluations_in_flight", "lag_items_max", "lag_items_mean", "partial_episodes", "window_items", "fleet_episodes", "pruned")
     class DroppedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +222,7 @@ class RunLedger(_message.Message):
     PARTIAL_EPISODES_FIELD_NUMBER: _ClassVar[int]
     WINDOW_ITEMS_FIELD_NUMBER: _ClassVar[int]
     FLEET_EPISODES_FIELD_NUMBER: _ClassVar[int]
+    PRUNED_FIELD_NUMBER: _ClassVar[int]
     submitted: int
     trained: int
     dropped: _containers.ScalarMap[str, int]
@@ -247,7 +246,8 @@ class RunLedger(_message.Message):
     partial_episodes: int
     window_items: int
     fleet_episodes: int
-    def __init__(self, submitted: _Optional[int] = ..., trained: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., in_flight: _Optional[int] = ..., evaluations: _Optional[int] = ..., batches: _Optional[int] = ..., out_of_order_max: _Optional[int] = ..., out_of_order_mean: _Optional[float] = ..., staleness_mean: _Optional[float] = ..., staleness_max: _Optional[int] = ..., wanted_mix: _Optional[_Mapping[str, float]] = ..., achieved_mix: _Optional[_Mapping[str, float]] = ..., measured_stall_share: _Optional[float] = ..., in_flight_by_stage: _Optional[_Mapping[str, int]] = ..., balanced: bool = ..., domains: _Optional[_Mapping[str, DomainLedger]] = ..., evaluations_ended: _Optional[_Mapping[str, int]] = ..., evaluations_in_flight: _Optional[int] = ..., lag_items_max: _Optional[int] = ..., lag_items_mean: _Optional[float] = ..., partial_episodes: _Optional[int] = ..., window_items: _Optional[int] = ..., fleet_episodes: _Optional[int] = ...) -> None: ...
+    pruned: int
+    def __init__(self, submitted: _Optional[int] = ..., trained: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., in_flight: _Optional[int] = ..., evaluations: _Optional[int] = ..., batches: _Optional[int] = ..., out_of_order_max: _Optional[int] = ..., out_of_order_mean: _Optional[float] = ..., staleness_mean: _Optional[float] = ..., staleness_max: _Optional[int] = ..., wanted_mix: _Optional[_Mapping[str, float]] = ..., achieved_mix: _Optional[_Mapping[str, float]] = ..., measured_stall_share: _Optional[float] = ..., in_flight_by_stage: _Optional[_Mapping[str, int]] = ..., balanced: bool = ..., domains: _Optional[_Mapping[str, DomainLedger]] = ..., evaluations_ended: _Optional[_Mapping[str, int]] = ..., evaluations_in_flight: _Optional[int] = ..., lag_items_max: _Optional[int] = ..., lag_items_mean: _Optional[float] = ..., partial_episodes: _Optional[int] = ..., window_items: _Optional[int] = ..., fleet_episodes: _Optional[int] = ..., pruned: _Optional[int] = ...) -> None: ...
 
 class DomainLedger(_message.Message):
     __slots__ = ("wanted_share", "submitted_groups", "submitted_share", "consumed_items", "consumed_share", "taken_items", "dropped_items")

@@ -54,10 +54,10 @@ class SchedulerServiceStub(object):
                 request_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.GetLedgerRequest.SerializeToString,
                 response_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RunLedger.FromString,
                 _registered_method=True)
-        self.RecordPruning = channel.unary_unary(
-                '/forgerl.scheduler.v1.SchedulerService/RecordPruning',
-                request_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningRequest.SerializeToString,
-                response_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningResponse.FromString,
+        self.PruneEpisodes = channel.unary_unary(
+                '/forgerl.scheduler.v1.SchedulerService/PruneEpisodes',
+                request_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.PruneEpisodesRequest.SerializeToString,
+                response_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.PruneEpisodesResponse.FromString,
                 _registered_method=True)
 
 
@@ -89,9 +89,9 @@ class SchedulerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def RecordPruning(self, request, context):
-        """Records, before they are freed, which trajectories are. INVALID_ARGUMENT for an episode that isn't closed: in flight, or
-        in a batch that isn't trained.
+    def PruneEpisodes(self, request, context):
+        """Has all episodes pruned that closed so many steps ago, or longer: trained, dropped or evaluated. What is in flight, or in a
+        batch that isn't trained, is not closed. The services free what only those name, told by EpisodesPruned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,10 +120,10 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     request_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.GetLedgerRequest.FromString,
                     response_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RunLedger.SerializeToString,
             ),
-            'RecordPruning': grpc.unary_unary_rpc_method_handler(
-                    servicer.RecordPruning,
-                    request_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningRequest.FromString,
-                    response_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningResponse.SerializeToString,
+            'PruneEpisodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.PruneEpisodes,
+                    request_deserializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.PruneEpisodesRequest.FromString,
+                    response_serializer=forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.PruneEpisodesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -245,7 +245,7 @@ class SchedulerService(object):
             _registered_method=True)
 
     @staticmethod
-    def RecordPruning(request,
+    def PruneEpisodes(request,
             target,
             options=(),
             channel_credentials=None,
@@ -258,9 +258,9 @@ class SchedulerService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/forgerl.scheduler.v1.SchedulerService/RecordPruning',
-            forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningRequest.SerializeToString,
-            forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.RecordPruningResponse.FromString,
+            '/forgerl.scheduler.v1.SchedulerService/PruneEpisodes',
+            forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.PruneEpisodesRequest.SerializeToString,
+            forgerl_dot_scheduler_dot_v1_dot_scheduler__service__pb2.PruneEpisodesResponse.FromString,
             options,
             channel_credentials,
             insecure,

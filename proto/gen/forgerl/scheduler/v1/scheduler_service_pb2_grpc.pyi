@@ -36,9 +36,9 @@ class SchedulerServiceStub:
     ExplainEpisode: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ExplainEpisodeRequest, _scheduler_service_pb2.EpisodeLedger]
     """Why an episode was trained, or not: every recorded fact, in order."""
     GetLedger: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetLedgerRequest, _scheduler_service_pb2.RunLedger]
-    RecordPruning: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.RecordPruningRequest, _scheduler_service_pb2.RecordPruningResponse]
-    """Records, before they are freed, which trajectories are. INVALID_ARGUMENT for an episode that isn't closed: in flight, or
-    in a batch that isn't trained.
+    PruneEpisodes: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.PruneEpisodesRequest, _scheduler_service_pb2.PruneEpisodesResponse]
+    """Has all episodes pruned that closed so many steps ago, or longer: trained, dropped or evaluated. What is in flight, or in a
+    batch that isn't trained, is not closed. The services free what only those name, told by EpisodesPruned.
     """
 
 @_typing.type_check_only
@@ -49,9 +49,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ExplainEpisode: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ExplainEpisodeRequest, _scheduler_service_pb2.EpisodeLedger]  # type: ignore[assignment]
     """Why an episode was trained, or not: every recorded fact, in order."""
     GetLedger: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetLedgerRequest, _scheduler_service_pb2.RunLedger]  # type: ignore[assignment]
-    RecordPruning: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.RecordPruningRequest, _scheduler_service_pb2.RecordPruningResponse]  # type: ignore[assignment]
-    """Records, before they are freed, which trajectories are. INVALID_ARGUMENT for an episode that isn't closed: in flight, or
-    in a batch that isn't trained.
+    PruneEpisodes: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.PruneEpisodesRequest, _scheduler_service_pb2.PruneEpisodesResponse]  # type: ignore[assignment]
+    """Has all episodes pruned that closed so many steps ago, or longer: trained, dropped or evaluated. What is in flight, or in a
+    batch that isn't trained, is not closed. The services free what only those name, told by EpisodesPruned.
     """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -85,13 +85,13 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_scheduler_service_pb2.RunLedger, _abc.Awaitable[_scheduler_service_pb2.RunLedger]]: ...
 
     @_abc_1.abstractmethod
-    def RecordPruning(
+    def PruneEpisodes(
         self,
-        request: _scheduler_service_pb2.RecordPruningRequest,
+        request: _scheduler_service_pb2.PruneEpisodesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_scheduler_service_pb2.RecordPruningResponse, _abc.Awaitable[_scheduler_service_pb2.RecordPruningResponse]]:
-        """Records, before they are freed, which trajectories are. INVALID_ARGUMENT for an episode that isn't closed: in flight, or
-        in a batch that isn't trained.
+    ) -> _typing.Union[_scheduler_service_pb2.PruneEpisodesResponse, _abc.Awaitable[_scheduler_service_pb2.PruneEpisodesResponse]]:
+        """Has all episodes pruned that closed so many steps ago, or longer: trained, dropped or evaluated. What is in flight, or in a
+        batch that isn't trained, is not closed. The services free what only those name, told by EpisodesPruned.
         """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
