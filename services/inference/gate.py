@@ -33,6 +33,8 @@ _SAMPLING = frozenset(
 _ADMIN = "/forgerl/gate"
 # A call that passed the gate just before it closed may reach the engine after the abort: look again this often.
 _STRAGGLER_S = 0.02
+# Calls that were aborted hand their output over at once; one that has not by then won't.
+_ABORT_S = 10.0
 
 
 class EngineGate:
@@ -97,12 +99,12 @@ class EngineGate:
 
     async def _drain(self, engine: Any, order: dict[str, Any]) -> int:
         """End calls under way, with their output so far; with "wait" only at the deadline. How many were ended."""
-        deadline_s = float(order.get("deadline_s", 10.0))
+        deadline_s = float(order.get("deadline_s", _ABORT_S))
         if order["drain"] == "wait" and await self._is_idle_within(deadline_s):
             return 0
         aborted = self._in_flight
         await engine.pause_generation(mode="abort", clear_cache=False)
-        until_s = asyncio.get_running_loop().time() + deadline_s
+        until_s = asyncio.get_running_loop().time() + min(deadline_s, _ABORT_S)
         while not await self._is_idle_within(_STRAGGLER_S) and asyncio.get_running_loop().time() < until_s:
             running = engine.output_processor
             await engine.abort([*running.request_states, *running.parent_requests], internal=True)

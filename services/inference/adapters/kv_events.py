@@ -1,4 +1,7 @@
-"""The engine's KV events over ZMQ, several in one change. Refuses to pass over a lost message in silence."""
+"""The engine's KV events over ZMQ, several in one change.
+
+Refuses to pass over a message that is lost or can't be read: whatever was known of the cache is then void.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -8,7 +11,7 @@ import zmq
 import zmq.asyncio
 
 from services.inference.domain.kv import KvChange, StoredBlock, merge
-from services.kernel.errors import Transient
+from services.kernel.logs import get_logger
 
 _BATCH_EVENTS = 256
 _HASH_BYTES = 8
@@ -45,8 +48,9 @@ class ZmqKvEvents:
         try:
             _, events, *_ = self._decoder.decode(payload)
             return merge([_one(event) for event in events])
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-            raise Transient(f"KV event can't be read: {error!r}") from error
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            get_logger().warning("kv_event.unreadable", address=self._address, error=repr(error))
+            return KvChange(cleared=True)
 
 
 def _one(event: dict[str, Any]) -> KvChange:

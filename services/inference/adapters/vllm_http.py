@@ -24,7 +24,7 @@ class VllmEngine:
 
     def __init__(self, url: str, token: str, timeout_s: float) -> None:
         headers = {"authorization": f"Bearer {token}"}
-        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s)
+        self._http, self._timeout_s = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s), timeout_s
         self._shapes: dict[str, Shape] = {}
 
     async def look(self) -> Seen:
@@ -39,7 +39,7 @@ class VllmEngine:
     async def close(self, *, wait_s: float) -> int:
         """See ports.Engine."""
         order = {"open": False, "drain": "wait" if wait_s else "abort", "deadline_s": wait_s or _ABORT_S}
-        state = await self._call("POST", "/forgerl/gate", order)
+        state = await self._call("POST", "/forgerl/gate", order, timeout_s=wait_s + self._timeout_s)
         if state["in_flight"]:
             raise Transient(f"engine: {state['in_flight']} calls don't end")
         return int(state["aborted"])
@@ -77,7 +77,10 @@ class VllmEngine:
 
     async def _call(self, method: str, path: str, body: object = None, **options: Any) -> dict[str, Any]:
         answer = await self._send(method, path, body, **options)
-        return answer.json() if answer.content else {}
+        try:
+            return answer.json() if answer.content else {}
+        except ValueError as error:
+            raise Transient(f"engine: {method} {path}: no JSON: {answer.text[:200]!r}") from error
 
     async def _send(
         self,

@@ -1,12 +1,14 @@
 """The engine's gate as an ASGI app around a stand-in for vLLM's."""
 
 import asyncio
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from services.inference import gate
 from services.inference.gate import EngineGate
 
 TOKEN = {"authorization": "Bearer tok"}
@@ -128,6 +130,20 @@ async def test_waiting_lets_a_call_end_by_itself(door: Door) -> None:
     door.app.release.set()
     assert ((await drain)["aborted"], door.app.pauses) == (0, 0)
     assert (await call).text == "sampled"
+
+
+async def test_a_call_that_outlives_the_waiting_is_given_a_moment_not_the_wait_again(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "_ABORT_S", 0.05)
+    door.app.deaf_aborts = 10_000
+    await door.admin(open=True, policy_digest="d1")
+    call = asyncio.create_task(door.generate("d1"))
+    await door.app.entered.wait()
+    began_s = monotonic()
+    assert (await door.admin(open=False, drain="wait", deadline_s=1.0))["in_flight"] == 1
+    assert 1.0 <= monotonic() - began_s < 1.8
+    call.cancel()
 
 
 async def test_another_boot_is_not_opened(door: Door) -> None:
