@@ -1,7 +1,6 @@
 """The data pool as tables: every episode of the runs of a stack, its turns, tokens, rewards, advantages and batches.
 
-It reads the stores and blobs themselves, so nothing has to be up. It writes nothing but exports, and
-frees nothing but what `data prune` names.
+It reads the stores and blobs themselves, so nothing has to be up. It writes nothing but exports, and frees nothing.
     places.py    where stores and blobs are
     index.py     one row an episode, folded from the scheduler's queue and the trainer's reports (pure)
     reading.py   the index and the trajectories from stores and blobs
@@ -10,5 +9,5 @@ frees nothing but what `data prune` names.
     export.py    Parquet, chat JSONL, recorded episodes
     lines.py     a recorded episode as a line of JSON (pure)
     importing.py recorded episodes into a run
-    pruning.py   which blobs retention frees, with what else refers to them counted
+    pruning.py   what pruning would free at most, and what was freed
 """

@@ -17,8 +17,7 @@ from forgerl.trainer.v1.report_pb2 import StepReport
 class EpisodeRow:
     """See the module. `state`: queued, in_flight, ended, batched; finally trained, dropped or evaluated.
 
-    `advantages`: one a sampled node of the trajectory, in its order; empty where nothing was trained. `dropped_after`:
-    steps done when the item was dropped, or the evaluation was over.
+    `advantages`: one a sampled node of the trajectory, in its order; empty where nothing was trained.
     """
 
     run_id: str
@@ -51,7 +50,6 @@ class EpisodeRow:
     trajectory: BlobRef | None = None
     score: Score | None = None
     advantages: tuple[float, ...] = ()
-    dropped_after: int | None = None
     pruned_at_s: float | None = None
 
     @property
@@ -79,9 +77,7 @@ class PoolIndex:
             case "step_failed":
                 self.steps = max(self.steps, int(record.step_failed.step))
             case "pruned":
-                for episode_id in record.pruned.episode_ids:
-                    if row := self.episodes.get(episode_id):
-                        row.pruned_at_s = record.taken_at_s
+                self._pruned(record.pruned.episode_ids, record.taken_at_s)
             case "step_done":
                 self.steps = max(self.steps, int(record.step_done.step))
                 for trained in record.step_done.episodes:
@@ -104,11 +100,10 @@ class PoolIndex:
             row.loss_weight, row.masked_tokens = episode.loss_weight, episode.masked_tokens
             row.advantages = tuple(episode.turn_advantages)
 
-    def closed_step(self, row: EpisodeRow) -> int | None:
-        """The step that used it up, or the last one when it was dropped; None: in flight, or in a batch not trained."""
-        if row.dropped_after is not None:
-            return row.dropped_after
-        return row.batch if row.batch is not None and row.batch <= self.steps else None
+    def _pruned(self, episode_ids: Iterable[str], at_s: float) -> None:
+        for episode_id in episode_ids:
+            if row := self.episodes.get(episode_id):
+                row.pruned_at_s = at_s
 
     def _submitted(self, record: queue_pb2.QueueAdvanced) -> None:
         told = record.submitted
@@ -151,8 +146,6 @@ class PoolIndex:
     def _ended(self, row: EpisodeRow) -> None:
         if row.kind == "evaluation":
             row.state = "evaluated" if row.score is not None else row.state
-            if row.score is not None and row.trajectory is not None and row.finished_at_s is not None:
-                row.dropped_after = self.steps
         elif row.state in ("queued", "in_flight"):
             row.state = "ended"
 
@@ -183,7 +176,8 @@ class PoolIndex:
             case "item_dropped":
                 for row in self.groups.get(decision.item_dropped.group_id, ()):
                     row.state, row.reason = "dropped", decision.item_dropped.reason
-                    row.dropped_after = self.steps
+            case "episodes_pruned":
+                self._pruned(decision.episodes_pruned.episode_ids, at_s)
             case _:
                 pass
 

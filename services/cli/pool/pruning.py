@@ -1,172 +1,105 @@
-"""Which blobs retention frees: trajectories, and turns too large for an event, of episodes that closed long ago.
+"""What pruning would free at most, read off the stores; and what gateway and rollout say that they have freed.
 
-A blob that anything else refers to stays: blobs are named by their content, so two episodes may share one. It refuses
-to free what is in flight, or in a batch that isn't trained; what is recorded inside events stays, and so do answers.
+It refuses to decide and to delete: the scheduler says which episodes are pruned, and whoever put a blob frees it.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import obstore
-from forgerl.events.v1.gateway_pb2 import EpisodeSubmitted
-from forgerl.gateway.v1.record_pb2 import TurnRecorded
+from forgerl.events.v1.gateway_pb2 import EpisodeSubmitted, TrajectorySealed
+from forgerl.events.v1.rollout_pb2 import EpisodeFinished
+from forgerl.gateway.v1.record_pb2 import EpisodesFreed, RecordedChecked, TurnRecorded
+from forgerl.rollout.v1.journal_pb2 import TextsFreed, ToolsAnswered
 from obstore.store import from_url
 
-from services.cli.pool.index import EpisodeRow, PoolIndex
 from services.cli.pool.reading import Pool
-from services.kernel.event_store import EventStore
 
-_AT_ONCE, _PAGE = 200, 5_000
-_OWN = ("gateway.episode/", "gateway.turns/")
+_AT_ONCE = 200
+_STREAMS = {
+    "gateway": ("gateway.episode/", "gateway.turns/", "gateway.recorded/"),
+    "rollout": ("rollout.episode/", "rollout.turns/"),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some episodes of a plan. `unrecorded`: those of which the scheduler wasn't told yet."""
+class Named:
+    """Blobs that some episodes name and that are there, as they lie in the store. Others may name them, too."""
 
-    unrecorded: list[str]
-    uris: list[str]
+    blobs: int
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Episodes with bytes to free. `sizes`: of each blob that is there, by place. `uris`: the trajectory comes last."""
+class Freed:
+    """What was freed for some events. `pending`: how often a service has yet to say so."""
 
-    steps: int
-    last_step: int
-    episodes: list[EpisodeRow] = field(default_factory=list[EpisodeRow])
-    uris: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    sizes: dict[str, int] = field(default_factory=dict[str, int])
-    kept_by_others: int = 0
-
-    @property
-    def blobs(self) -> int:
-        """How many are freed."""
-        return len(self.sizes)
-
-    @property
-    def size_bytes(self) -> int:
-        """As they lie in the blob store."""
-        return sum(self.sizes.values())
-
-    def parts(self, episodes: int) -> Iterator[Part]:
-        """The plan, so many episodes at a time."""
-        for first in range(0, len(self.episodes), episodes):
-            rows = self.episodes[first : first + episodes]
-            uris = list(dict.fromkeys(uri for row in rows for uri in self.uris[row.episode_id]))
-            unrecorded = [row.episode_id for row in rows if row.pruned_at_s is None]
-            yield Part(unrecorded, uris, sum(self.sizes[uri] for uri in uris))
+    blobs: int
+    size_bytes: int
+    kept_blobs: int
+    pending: int
 
 
-def old_episodes(index: PoolIndex, keep_steps: int) -> list[EpisodeRow]:
-    """Episodes that were trained, dropped or evaluated `keep_steps` steps ago, or longer."""
-    last = index.steps - keep_steps
-    closed = ((row, index.closed_step(row)) for row in index.episodes.values())
-    return [row for row, step in closed if step is not None and step <= last]
+async def named_by(pool: Pool, blob_url: str, episode_ids: Sequence[str]) -> Named:
+    """Blobs of these episodes. Raises UsageError for a store that isn't there."""
+    uris: set[str] = set()
+    for service, prefixes in _STREAMS.items():
+        async with pool.store(service) as store:
+            for first in range(0, len(episode_ids), _AT_ONCE):
+                some = episode_ids[first : first + _AT_ONCE]
+                streams = await store.read_many([prefix + episode_id for episode_id in some for prefix in prefixes])
+                uris.update(_uri(event.message) for events in streams.values() for event in events)
+    sizes = await _sizes(blob_url, [pool.located(uri) for uri in sorted(uris - {""})])
+    return Named(len(sizes), sum(sizes))
 
 
-async def plan_pruning(pool: Pool, blob_url: str, run_id: str, keep_steps: int) -> Plan:
-    """What `data prune` frees. Raises UsageError for an unknown run or a store that isn't there."""
-    index = await pool.index(run_id, reports=False)
-    sizes = _Sizes(blob_url)
-    rows = old_episodes(index, keep_steps)
-    # While a trajectory is there, an earlier pruning was cut short: it goes last.
-    there = await sizes.of([_trajectory(pool, row) for row in rows if row.pruned_at_s is not None])
-    rows = [row for row in rows if row.pruned_at_s is None or _trajectory(pool, row) in there]
+async def freed_for(pool: Pool, run_id: str, event_ids: Collection[str]) -> Freed:
+    """What was recorded since of these events."""
     async with pool.store("gateway") as store:
-        uris = await _blobs_of(pool, store, rows)
-        wanted = {uri for some in uris.values() for uri in some}
-        kept = await _kept(pool, store, wanted, {row.episode_id for row in rows})
-    found = await sizes.of(sorted(wanted - kept))
-    left = {name: [uri for uri in some if uri in found] for name, some in uris.items()}
-    return Plan(
-        steps=index.steps,
-        last_step=index.steps - keep_steps,
-        episodes=[row for row in rows if left[row.episode_id]],
-        uris=left,
-        sizes=found,
-        kept_by_others=len(kept),
+        told = [event.message for event in await store.read(f"gateway.freed/{run_id}")]
+    ours = [one for one in told if isinstance(one, EpisodesFreed) and one.event_id in event_ids]
+    async with pool.store("rollout") as store:
+        told = [event.message for event in await store.read(f"rollout.run/{run_id}")]
+    texts = [one for one in told if isinstance(one, TextsFreed) and one.event_id in event_ids]
+    return Freed(
+        blobs=sum(one.blobs for one in ours) + sum(one.texts for one in texts),
+        size_bytes=sum(one.freed_bytes for one in (*ours, *texts)),
+        kept_blobs=sum(one.kept_blobs for one in ours) + sum(one.kept_texts for one in texts),
+        pending=2 * len(event_ids) - len(ours) - len(texts),
     )
 
 
-def _trajectory(pool: Pool, row: EpisodeRow) -> str:
-    return pool.located(row.trajectory.uri) if row.trajectory is not None else ""
-
-
-async def _blobs_of(pool: Pool, store: EventStore, rows: Sequence[EpisodeRow]) -> dict[str, list[str]]:
-    """Blobs of each episode, its trajectory last."""
-    found = await _gateways(pool, store, [row.episode_id for row in rows])
-    return {
-        row.episode_id: [
-            *(uri for uri in found[row.episode_id] if uri != _trajectory(pool, row)),
-            *filter(None, [_trajectory(pool, row)]),
-        ]
-        for row in rows
-    }
-
-
-async def _gateways(pool: Pool, store: EventStore, episode_ids: Sequence[str]) -> dict[str, list[str]]:
-    """Blobs that the gateway's own streams name: large turns, and what was submitted as run elsewhere."""
-    found: dict[str, list[str]] = {episode_id: [] for episode_id in episode_ids}
-    for first in range(0, len(episode_ids), _AT_ONCE):
-        some = episode_ids[first : first + _AT_ONCE]
-        streams = await store.read_many([prefix + episode_id for episode_id in some for prefix in _OWN])
-        for stream, events in streams.items():
-            named = [_named(event.message) for event in events]
-            found[stream.partition("/")[2]] += [pool.located(uri) for uri in named if uri]
-    return {episode_id: list(dict.fromkeys(uris)) for episode_id, uris in found.items()}
-
-
-def _named(message: Any) -> str:
+def _uri(message: Any) -> str:
     match message:
         case TurnRecorded():
             return message.tokens_blob.uri
         case EpisodeSubmitted():
             return message.recorded.trajectory.uri
+        case RecordedChecked():
+            return message.seal.trajectory.uri
+        case TrajectorySealed():
+            return message.trajectory.uri
+        case EpisodeFinished():
+            return message.answer_blob.uri
+        case ToolsAnswered():
+            return message.messages.uri
         case _:
             return ""
 
 
-async def _kept(pool: Pool, store: EventStore, wanted: set[str], pruned: set[str]) -> set[str]:
-    """Which of the wanted blobs an episode refers to that isn't among the pruned, of any run."""
-    kept: set[str] = set()
-    sealed: set[str] = set()
-    for run_id in await pool.runs() if wanted else ():
-        for row in (await pool.index(run_id, reports=False)).episodes.values():
-            uri = _trajectory(pool, row)
-            if row.episode_id in pruned:
-                sealed.add(uri)
-            elif row.readable and uri in wanted:
-                kept.add(uri)
-    # A sealed trajectory may have been submitted anew as recorded; it is no turn, since it names its episode.
-    kinds = [EpisodeSubmitted, TurnRecorded] if wanted - sealed else [EpisodeSubmitted]
-    after = 0
-    while page := await store.notifications(after, _PAGE, [kind.DESCRIPTOR.full_name for kind in kinds]):
-        after = page[-1][0]
-        others = (_named(event.message) for _, event in page if event.key not in pruned)
-        kept |= wanted.intersection(pool.located(uri) for uri in others if uri)
-    return kept
+async def _sizes(blob_url: str, uris: Sequence[str]) -> list[int]:
+    """Sizes of those that are there."""
+    store, root = from_url(blob_url), blob_url.rstrip("/")
+    found: list[int] = []
 
-
-class _Sizes:
-    """Sizes of blobs as they lie in the store."""
-
-    def __init__(self, blob_url: str) -> None:
-        self._store, self._root = from_url(blob_url), blob_url.rstrip("/")
-
-    async def of(self, uris: Sequence[str]) -> dict[str, int]:
-        """By place, of those that are there."""
-        found: dict[str, int] = {}
-        for first in range(0, len(uris), _AT_ONCE):
-            some = uris[first : first + _AT_ONCE]
-            found |= zip(some, await asyncio.gather(*map(self._size, some)), strict=True)
-        return {uri: size for uri, size in found.items() if size >= 0}
-
-    async def _size(self, uri: str) -> int:
+    async def size(uri: str) -> None:
         try:
-            return (await obstore.head_async(self._store, uri.removeprefix(f"{self._root}/")))["size"]
+            found.append((await obstore.head_async(store, uri.removeprefix(f"{root}/")))["size"])
         except FileNotFoundError:
-            return -1
+            return
+
+    for first in range(0, len(uris), _AT_ONCE):
+        await asyncio.gather(*map(size, uris[first : first + _AT_ONCE]))
+    return found

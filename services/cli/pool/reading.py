@@ -55,7 +55,7 @@ class Pool:
 
         Raises CommandError when one can't be read.
         """
-        self.pruned += [row for row in rows if row.pruned_at_s is not None]
+        self.pruned += [row for row in rows if row.trajectory is not None and row.pruned_at_s is not None]
         sealed = [row for row in rows if row.readable]
         for first in range(0, len(sealed), _AT_ONCE):
             some = sealed[first : first + _AT_ONCE]
@@ -88,11 +88,6 @@ class Pool:
             return decode(await self._get(row.trajectory))
         except (Permanent, MalformedTrajectory) as error:
             raise CommandError(f"episode {row.episode_id}: {error}") from error
-
-    async def free(self, uris: Sequence[str]) -> None:
-        """Delete blobs; one that is gone already is no error."""
-        for first in range(0, len(uris), _AT_ONCE):
-            await asyncio.gather(*map(self._blobs.delete, uris[first : first + _AT_ONCE]))
 
     def located(self, uri: str) -> str:
         """Where a blob is, also in a stack whose folder was moved or copied: the name is that of the content."""
