@@ -22,7 +22,7 @@ from opentelemetry import trace
 from services.kernel.blobs import Blobs
 from services.kernel.clock import Clock
 from services.kernel.envelope import Event
-from services.kernel.errors import Transient
+from services.kernel.errors import Permanent, Transient
 from services.kernel.event_store import EventStore, Write
 from services.kernel.logs import get_logger
 from services.kernel.telemetry import link, use_parent
@@ -240,7 +240,8 @@ class Keeping:
         freed = await self._training.compute(partial(self._checkpoints.keep_only, state.run_id, set()))
         if state.policies:
             root = state.policies[0].uri.rsplit("/", 1)[0]
-            assert root.endswith(f"{POLICY_ROOT}/{state.run_id}")
+            if not root.endswith(f"{POLICY_ROOT}/{state.run_id}"):
+                raise Permanent(f"run {state.run_id}: its policies stand at {root}, which is not a place of its own")
             freed += (await self._blobs.delete(root))[1]
         for step in state.steps:
             freed += (await self._blobs.delete(step.report.uri))[1]

@@ -17,7 +17,9 @@ class CurveFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._writers: dict[str, Any] = {}
+        # One run is trained at a time, and an open writer is a thread and a file.
+        self._open_run = ""
+        self._events: Any = None
 
     def record(
         self, run_id: str, steps: Sequence[tuple[int, Mapping[str, float]]], histograms: Mapping[str, Histogram]
@@ -43,18 +45,23 @@ class CurveFiles:
 
     def forget(self, run_id: str) -> None:
         """See Curves.forget."""
-        writer = self._writers.pop(run_id, None)
-        if writer is not None:
-            writer.close()
+        if run_id == self._open_run:
+            self._close()
         shutil.rmtree(self._root / run_id, ignore_errors=True)
 
     def _writer(self, run_id: str) -> Any:
-        if run_id not in self._writers:
+        if run_id != self._open_run:
             # Imported late: TensorBoard takes a second that the service's start needn't wait for.
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writers[run_id] = SummaryWriter(str(self._root / run_id / "tensorboard"))
-        return self._writers[run_id]
+            self._close()
+            self._open_run, self._events = run_id, SummaryWriter(str(self._root / run_id / "tensorboard"))
+        return self._events
+
+    def _close(self) -> None:
+        if self._open_run:
+            self._events.close()
+        self._open_run, self._events = "", None
 
 
 def _draw(events: Any, name: str, histogram: Histogram, step: int) -> None:

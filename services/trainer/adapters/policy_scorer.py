@@ -1,4 +1,4 @@
-"""Scores tokens under a published policy, from the very folder that engines load. Keeps the last policy loaded.
+"""Scores tokens under a published policy, from the very folder that engines load. Keeps the last folder's loaded.
 
 It refuses ids outside the vocabulary.
 """

@@ -81,7 +81,7 @@ def domain_metrics(stats: BatchStats, plans: Sequence[EpisodePlan]) -> dict[str,
 
 
 def reward_metrics(plans: Sequence[EpisodePlan]) -> dict[str, float]:
-    """Means over the eligible episodes, in all and by domain."""
+    """Means over the eligible episodes, in all and by domain; of the total reward over the trained ones."""
     eligible = [plan for plan in plans if plan.episode.eligible and plan.why_not != "duplicate"]
     metrics = {
         "reward_mean": _mean([plan.total_reward for plan in eligible if plan.trained]),
@@ -95,7 +95,7 @@ def reward_metrics(plans: Sequence[EpisodePlan]) -> dict[str, float]:
     }
     for domain in sorted({plan.episode.domain for plan in eligible}):
         mine = [plan for plan in eligible if plan.episode.domain == domain]
-        metrics[f"reward_mean.{domain}"] = _mean([plan.total_reward for plan in mine])
+        metrics[f"reward_mean.{domain}"] = _mean([plan.total_reward for plan in mine if plan.trained])
         metrics[f"success.{domain}"] = _mean([float(plan.episode.solved) for plan in mine])
     return metrics
 

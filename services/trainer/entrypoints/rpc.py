@@ -1,9 +1,9 @@
 """PolicyService: policies, metrics, and log-probabilities to compare with an engine's. It refuses to change a run."""
 
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import grpc
 from forgerl.trainer.v1 import policy_service_pb2 as pb
@@ -55,13 +55,13 @@ class PolicyRpc(PolicyServiceServicer):
         policy = next((p for p in state.policies if p.step == request.policy_step and p.step in kept), None)
         if policy is None:
             raise NotFound(f"run {request.run_id}: policy {request.policy_step} is not there (any more)")
-        to = Path(tempfile.gettempdir()) / f"forgerl-policy-{policy.digest[:16]}"
-        folder = await self._blobs.fetch_folder(policy.uri, to)
-        work = partial(self._scorer.score, folder, list(request.token_ids), request.temperature or 1.0)
-        try:
-            return pb.ScoreTokensResponse(logprobs=await self._training.compute(work))
-        except StepRefused as refused:
-            raise NotFound(refused.detail) from refused
+        with TemporaryDirectory(prefix="policy-scored-") as scratch:
+            folder = await self._blobs.fetch_folder(policy.uri, Path(scratch))
+            work = partial(self._scorer.score, folder, list(request.token_ids), request.temperature or 1.0)
+            try:
+                return pb.ScoreTokensResponse(logprobs=await self._training.compute(work))
+            except StepRefused as refused:
+                raise NotFound(refused.detail) from refused
 
     async def _known(self, run_id: str) -> RunState:
         state = await self._runs.load(run_id)

@@ -1,6 +1,7 @@
 """PolicyService's answers, from a trainer's own store."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,6 +48,26 @@ async def test_tokens_are_scored_under_the_policy_that_was_asked_for(trained: Be
     expected = [0.0, *reference_logprobs(trained.policy_model(policies[step]), ids)]
     assert list(answered) == pytest.approx(expected, abs=1e-5)
     assert math.isfinite(sum(answered))
+
+
+async def test_a_policy_fetched_to_score_with_is_not_left_behind(
+    trained: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    scratch, local = tmp_path / "scratch", trained.blobs.fetch_folder
+    scratch.mkdir()
+    fetched: list[Path] = []
+
+    async def fetch_folder(uri: str, to: Path) -> Path:
+        """As a store does that is not on this machine."""
+        shutil.copytree(await local(uri, to), to, dirs_exist_ok=True)
+        fetched.append(to)
+        return to
+
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.setattr(trained.blobs, "fetch_folder", fetch_folder)
+    request = pb.ScoreTokensRequest(run_id=RUN, policy_step=1, token_ids=[5, 9, 2])
+    assert len((await rpc(trained).ScoreTokens(request, CALL)).logprobs) == 3
+    assert fetched[0].is_relative_to(scratch) and not list(scratch.iterdir())
 
 
 async def test_unknown_runs_policies_and_tokens_are_named(trained: Bench):

@@ -186,6 +186,17 @@ def test_metrics_count_the_eligible_and_the_stale():
     assert (metrics["staleness_mean"], metrics["staleness_max"]) == (1.0, 2.0)
 
 
+def test_what_was_not_trained_is_no_zero_in_its_domain_s_reward():
+    # The only eligible member of its group: it has no baseline, so it gets no reward, and the curve no 0.
+    alone = [episode("c", 1.0, CHAIN), replace(episode("d", 1.0, CHAIN, eligible=False), why_not="infra")]
+    plans = plan_batch(
+        [[episode("a", 1.0, CHAIN), episode("b", 0.5, CHAIN)], alone], PERFORMANCE_ONLY, turn_aligned=False
+    )
+    metrics = reward_metrics(plans)
+    assert metrics["reward_mean"] == metrics["reward_mean.d"] == 0.75
+    assert metrics["performance_mean"] == pytest.approx(2.5 / 3)
+
+
 def test_the_very_first_token_is_never_trained():
     nodes = (turn(0, -1, 0, (3, 4)),)
     plan, _ = plan_batch([[episode("a", 1.0, nodes), episode("b", 0.0, CHAIN)]], PERFORMANCE_ONLY, turn_aligned=False)
