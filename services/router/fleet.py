@@ -46,7 +46,9 @@ class Fleet:
 
     def report(self, report: Report) -> None:
         """A worker reported."""
-        now_s, worker = self._clock.monotonic(), self.workers.get(report.worker_id)
+        now_s = self._clock.monotonic()
+        self._forget(now_s)
+        worker = self.workers.get(report.worker_id)
         if worker is None:
             self.workers[report.worker_id] = Worker(report, now_s, self._limits.index_blocks)
             get_logger().info("worker.joined", worker_id=report.worker_id, engine_url=report.engine_url)
@@ -93,6 +95,13 @@ class Fleet:
             silent_s = now_s - worker.heard_s
             verdicts[worker_id] = why_not(worker, want, silent_s, self._limits.heartbeat_lost_s)
         return verdicts
+
+    def _forget(self, now_s: float) -> None:
+        """Let those go that were silent for longer than any lease lasts: on a cluster names don't come back."""
+        for worker_id, worker in list(self.workers.items()):
+            if now_s - worker.heard_s > max(self._limits.lease_s, self._limits.heartbeat_lost_s):
+                del self.workers[worker_id]
+                get_logger().info("worker.forgotten", worker_id=worker_id)
 
     def _tell(self) -> None:
         self._changed.set()

@@ -197,6 +197,20 @@ def test_kv_signals_out_of_order_are_ignored_and_a_gap_drops_what_was_known(worl
     world.fleet.blocks("nobody", ("k1", 1), [block], [], False)
 
 
+async def test_a_worker_that_never_comes_back_is_forgotten_once_its_leases_are_over(world: World) -> None:
+    world.two_workers()
+    granted = await world.router.route(order(avoid=frozenset({"w1"})), 0.0)
+    assert granted.lease.worker_id == "w2"
+    world.clock.advance(600.0)
+    world.fleet.report(replace(READY, sequence=2))
+    assert set(world.fleet.workers) == {"w1", "w2"}, "silent, but a lease may still be open"
+    world.clock.advance(0.1)
+    world.fleet.report(replace(READY, sequence=3))
+    assert set(world.fleet.workers) == {"w1"}
+    world.router.complete(granted.lease.lease_id, done())
+    assert (await world.router.route(order(call="c2"), 0.0)).lease.worker_id == "w1"
+
+
 def test_an_old_report_changes_nothing(world: World) -> None:
     world.fleet.report(replace(READY, sequence=5))
     world.fleet.report(replace(READY, sequence=4, state="swapping"))
