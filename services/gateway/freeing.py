@@ -1,7 +1,8 @@
 """What the gateway frees: trajectories, sealed or as they were recorded elsewhere, and turns too large for an event.
 
 They go with the episodes that the scheduler has pruned, and with removed runs; one count for both. It refuses blobs of
-other services: whoever put them frees them. A blob stays while an episode that isn't gone names it.
+other services: whoever put them frees them. A blob stays while an episode that isn't gone names it; an episode that is
+pruned before its seal is heard of goes with its run.
 """
 
 import asyncio
@@ -42,6 +43,8 @@ class _Count:
     kinds: Collection[type[Message]]
     after: int = 0
     references: References = field(default_factory=References)
+    # Of trajectories: episodes that are sealed, or will be without a look at their turns.
+    sealed: set[str] = field(default_factory=set[str])
 
     async def catch_up(self, store: EventStore) -> References:
         types = sorted(kind.DESCRIPTOR.full_name for kind in (*self.kinds, record_pb2.EpisodesFreed))
@@ -52,6 +55,8 @@ class _Count:
                     self.references.part(event.message.episode_ids, forget=bool(event.message.event_id))
                 else:
                     self.references.name(event.key, _named(event.message))
+                    if not isinstance(event.message, gateway_pb2.EpisodeSubmitted):
+                        self.sealed.add(event.key)
             self.after = page[-1][0]
         return self.references
 
@@ -83,10 +88,11 @@ class Freeing:
         records: dict[str, list[Message]] = {}
         leaving: list[str] = []
         for event, pruned in told:
-            freed = await self.free(pruned.episode_ids, self._attempted[event.id], leaving)
+            episode_ids = await self._sealed(pruned.episode_ids)
+            freed = await self.free(episode_ids, self._attempted[event.id], leaving)
             # Of two that share a blob and go together, the later one takes it along.
-            leaving += pruned.episode_ids
-            record = _record(pruned.run_id, pruned.episode_ids, freed, event.id)
+            leaving += episode_ids
+            record = _record(pruned.run_id, episode_ids, freed, event.id)
             records.setdefault(freed_stream(pruned.run_id), []).append(record)
         versions = await self._store.versions(records)
         return [Write(stream, versions[stream], tuple(own)) for stream, own in records.items()]
@@ -107,6 +113,11 @@ class Freeing:
         """Those of which nothing was recorded yet."""
         references = await self._trajectories.catch_up(self._store)
         return [episode_id for episode_id in episode_ids if not references.has_parted(episode_id)]
+
+    async def _sealed(self, episode_ids: Collection[str]) -> list[str]:
+        """Those whose seal is not still to be made of their turns: its cause may be heard of after the pruning."""
+        await self._trajectories.catch_up(self._store)
+        return [episode_id for episode_id in episode_ids if episode_id in self._trajectories.sealed]
 
     async def _counts(self, episode_ids: Collection[str]) -> list[References]:
         """Turns are read from the start only once an episode names a large one: few do, and they are most of it."""
