@@ -118,6 +118,11 @@ def pack(fields: Mapping[str, object]) -> bytes:
     return payload
 
 
+def numbered_task(environment: str, split: str, index: int, fields: Mapping[str, object]) -> Task:
+    """Task number `index` of a split, named after both. Raises InvalidTask."""
+    return Task(environment, f"{environment}-{split}-{index}", checked_split(split), pack(fields))
+
+
 def unpack(task: Task, environment: str, wanted: Sequence[str]) -> dict[str, str]:
     """The text fields `wanted` of a task's payload. Raises InvalidTask when it is another's task or one is missing."""
     if task.environment != environment:

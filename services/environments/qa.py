@@ -16,7 +16,7 @@ from services.environments.interface import (
     ToolSpec,
     Verdict,
     last_words,
-    pack,
+    numbered_task,
     text_argument,
     unpack,
 )
@@ -47,8 +47,8 @@ class QaEnvironment:
     def task(self, split: str, index: int) -> Task:
         """Task number `index`: function, parameter and default. Raises InvalidTask."""
         drawn = draw_in_split(split, index, self._draw)
-        payload = pack({"function": drawn.function, "parameter": drawn.parameter, "answer": drawn.default})
-        return Task(self.name, f"{self.name}-{split}-{index}", "train" if split == "train" else "heldout", payload)
+        fields = {"function": drawn.function, "parameter": drawn.parameter, "answer": drawn.default}
+        return numbered_task(self.name, split, index, fields)
 
     def messages(self, task: Task) -> list[Message]:
         """A system line and the question."""

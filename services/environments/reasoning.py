@@ -11,6 +11,7 @@ from typing import Any, cast
 import reasoning_gym  # pyright: ignore[reportMissingTypeStubs]
 
 from services.environments.interface import (
+    InvalidTask,
     Message,
     Sandbox,
     Task,
@@ -18,7 +19,7 @@ from services.environments.interface import (
     ToolSpec,
     Verdict,
     last_words,
-    pack,
+    numbered_task,
     unpack,
 )
 from services.environments.split import draw_in_split
@@ -54,8 +55,8 @@ class ReasoningEnvironment:
     def task(self, split: str, index: int) -> Task:
         """Task number `index`: kind, question and answer. Raises InvalidTask."""
         puzzle = draw_in_split(split, index, self._draw)
-        payload = pack({"kind": puzzle.kind, "question": puzzle.question, "answer": puzzle.answer})
-        return Task(self.name, f"{self.name}-{split}-{index}", "train" if split == "train" else "heldout", payload)
+        fields = {"kind": puzzle.kind, "question": puzzle.question, "answer": puzzle.answer}
+        return numbered_task(self.name, split, index, fields)
 
     def messages(self, task: Task) -> list[Message]:
         """A system line and the package's question."""
@@ -78,6 +79,9 @@ class ReasoningEnvironment:
         """1.0 where the package's verifier is fully content, else 0.0."""
         fields = unpack(task, self.name, ("kind", "question", "answer"))
         given = last_words(answer)
+        if fields["kind"] not in self._datasets:
+            kinds = ", ".join(sorted(self._datasets))
+            raise InvalidTask(f"payload of task {task.task_id}: kind: given {fields['kind']!r}; allowed {kinds}")
         score = float(self._datasets[fields["kind"]].score_answer(given, fields))
         # The package gives part of the score to any answer that contains the right one: "12" for "2". That would
         # reward longer guesses.

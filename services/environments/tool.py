@@ -16,7 +16,7 @@ from services.environments.interface import (
     ToolSpec,
     Verdict,
     last_words,
-    pack,
+    numbered_task,
     text_argument,
     unpack,
 )
@@ -69,10 +69,8 @@ class ToolEnvironment:
     def task(self, split: str, index: int) -> Task:
         """Task number `index`: expression and answer. Raises InvalidTask."""
         drawn = draw_in_split(split, index, draw_sum)
-        payload = pack(
-            {"expression": f"{drawn.left} {drawn.operation} {drawn.right}", "answer": str(drawn.value)},
-        )
-        return Task(self.name, f"{self.name}-{split}-{index}", "train" if split == "train" else "heldout", payload)
+        fields = {"expression": f"{drawn.left} {drawn.operation} {drawn.right}", "answer": str(drawn.value)}
+        return numbered_task(self.name, split, index, fields)
 
     def messages(self, task: Task) -> list[Message]:
         """A system line and the question."""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from services.environments.interface import Task, ToolFailure
+from services.environments.interface import InvalidTask, Task, ToolFailure
 from services.environments.reasoning import KINDS, ReasoningEnvironment, content_key
 
 
@@ -32,6 +32,11 @@ def puzzle(kind: str, answer: str) -> Task:
 )
 def test_verdict(environment: ReasoningEnvironment, kind: str, wanted: str, given: str, score: float) -> None:
     assert environment.verify(puzzle(kind, wanted), given, []).score == score
+
+
+def test_a_kind_that_is_not_asked_here_is_named(environment: ReasoningEnvironment) -> None:
+    with pytest.raises(InvalidTask, match="task t: kind: given 'riddle'; allowed chain_sum, gcd, letter_counting"):
+        environment.verify(puzzle("riddle", "42"), "42", [])
 
 
 def test_the_packages_own_answers_are_right(environment: ReasoningEnvironment) -> None:
