@@ -52,6 +52,7 @@ def show_ledger(instance: str | None, run_id: str, *, as_json: bool) -> None:
         f" · lag {found.lag_items_mean:.2f} mean, {found.lag_items_max} most items"
         f" · staleness {found.staleness_mean:.2f} mean, {found.staleness_max} most steps"
         f" · {found.partial_episodes} episodes of several policies"
+        + (f" · {found.pruned} pruned" if found.pruned else "")
     )
     table = Table(box=None)
     for column in ("domain", "wanted", "submitted", "consumed", "items", "trained", "no spread", "otherwise dropped"):

@@ -21,7 +21,7 @@ DEFAULTS = {
 WINDOW_SHARE = 0.3
 """The share of N that is the window where none is given (MiniMax, Forge, 2026)."""
 AUTO_WINDOW = "auto"
-MAX_KEEP_STEPS = 1_000_000
+MAX_KEEP_STEPS = 100_000
 """More steps than a run has: whoever means everything says 0."""
 _SHARE = re.compile(r"\d*\.?\d+")
 

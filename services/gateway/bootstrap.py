@@ -22,7 +22,7 @@ from services.gateway.entrypoints.http.server import HttpServer, application
 from services.gateway.entrypoints.rpc import Doors, EpisodeServicer, RunServicer
 from services.gateway.entrypoints.run_clock import RunClock
 from services.gateway.folds import Folds
-from services.gateway.freeing import RETENTION_TOPIC, Freeing, with_freeing
+from services.gateway.freeing import Freeing, with_freeing
 from services.gateway.generating import Generating
 from services.gateway.intake import TOPICS, Intake
 from services.gateway.sealer import Sealer
@@ -82,7 +82,7 @@ async def build(settings: Settings) -> Sequence[Part]:
     broker_settings = BrokerSettings(settings.kafka_url, settings.kafka_replication)
     broker = Broker(broker_settings, catalogue, store)
     handler = with_freeing(Intake(folds, sealer, clock).handle, Freeing(store, blobs))
-    broker.subscribe((*TOPICS, RETENTION_TOPIC), service="gateway", handler=handler)
+    broker.subscribe(TOPICS, service="gateway", handler=handler)
     relay = Relay(store, broker_settings, catalogue, "gateway")
     return [relay, views, RunClock(desk, folds, views, clock), broker, server, http]
 

@@ -21,7 +21,6 @@ from services.kernel.errors import Conflict
 from services.kernel.event_store import EventStore, Write
 from services.kernel.inbox import Handler
 
-RETENTION_TOPIC = "forgerl.scheduler.retention.v1"
 _EPISODES_AT_ONCE = 20
 _EPISODES_A_RECORD = 500
 _BLOBS_AT_ONCE = 8

@@ -22,6 +22,8 @@ TOPICS = (
     "forgerl.trainer.policy.v1",
     "forgerl.scheduler.batch.v1",
     "forgerl.scheduler.admission.v1",
+    # Not for this handler: freeing.py shares its subscription.
+    "forgerl.scheduler.retention.v1",
     "forgerl.rollout.episode.v1",
     "forgerl.reward.score.v1",
 )

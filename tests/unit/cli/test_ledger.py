@@ -55,6 +55,17 @@ def test_the_sum_and_each_domain(capsys: pytest.CaptureFixture[str]) -> None:
     assert row.split() == ["code", "25.0%", "20.0%", "26.0%", "10", "6", "3", "1"]
 
 
+def test_what_is_pruned_is_counted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    show_ledger("here", "r", as_json=False)
+    assert "pruned" not in capsys.readouterr().out
+    fewer = pb.RunLedger()
+    fewer.CopyFrom(LEDGER)
+    fewer.pruned = 5
+    monkeypatch.setattr(Answers, "ledger", lambda *_: fewer)
+    show_ledger("here", "r", as_json=False)
+    assert "5 pruned" in capsys.readouterr().out
+
+
 def test_books_that_do_not_add_up_are_not_called_equal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_a_run_file_becomes_a_spec(tmp_path):
     ("written", "says"),
     [
         ({"scheduling": {"windw": 1}}, "scheduling.windw: given 'an unknown field'; allowed mode, policy, group_size"),
+        ({"scheduling": {"keep_steps": -1}}, "scheduling.keep_steps: given -1; allowed a whole number from 0 to"),
         ({"scheduling": {"window_items": -1}}, "scheduling.window_items: given -1; allowed a whole number from 0 to"),
         ({"scheduling": {"window_items": 1.5}}, "scheduling.window_items: given 1.5; allowed a whole number"),
         ({"scheduling": {"window_items": True}}, "scheduling.window_items: given True; allowed a whole number"),

@@ -76,6 +76,7 @@ def test_what_follows_from_other_fields(given: dict[str, object], window: int, l
         ({"drift_bound": 0.0}, "scheduling.drift_bound: given 0; allowed above 0"),
         ({"fleet_weight": 0.0}, "scheduling.fleet_weight: given 0; allowed above 0"),
         ({"fleet_weight": float("nan")}, "scheduling.fleet_weight: given nan; allowed above 0"),
+        ({"keep_steps": 100_001}, "scheduling.keep_steps: given 100001; allowed 0..100000"),
     ],
 )
 def test_what_would_be_ignored_or_cannot_be_is_refused_by_name(given: dict[str, object], line: str) -> None:
@@ -88,3 +89,9 @@ def test_every_policy_and_mode_reaches_the_scheduler(policy: int, mode: int) -> 
     config = run_config(resolve(spec(policy=policy, mode=mode)))
     assert config.selection == run_pb2.SelectionPolicy.Name(policy).removeprefix("SELECTION_POLICY_").lower()
     assert config.mode == run_pb2.SchedulingMode.Name(mode).removeprefix("SCHEDULING_MODE_").lower()
+
+
+def test_everything_is_kept_unless_the_run_file_says_how_much() -> None:
+    assert run_config(resolve(spec())).keep_steps == 0
+    assert run_config(resolve(spec(keep_steps=7))).keep_steps == 7
+    assert problems(keep_steps=7) == []
