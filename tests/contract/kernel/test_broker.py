@@ -44,6 +44,7 @@ class Side:
     name: str = "sink"
     handled: list[str] = field(default_factory=list)
     failing: dict[str, Exception] = field(default_factory=dict)
+    refused: int = 0
 
     def stream(self, key: str) -> str:
         return f"{self.topic.noun}/{key}"
@@ -57,6 +58,7 @@ class Side:
     async def handle(self, events: Sequence[Event]) -> Sequence[Write]:
         for event in events:
             if event.id in self.failing:
+                self.refused += 1
                 raise self.failing[event.id]
         self.handled += [event.id for event in events]
         return []
@@ -177,7 +179,8 @@ async def test_a_transient_failure_is_tried_again_until_it_passes(broker, tmp_pa
     async with running(broker, tmp_path) as side:
         side.failing[f"{side.stream('a')}@1"] = Transient("not yet")
         await side.append("a", 2)
-        await asyncio.sleep(0.7)
+        # The batch, then the event by itself, again and again.
+        await eventually(lambda: side.refused >= 4)
         assert side.handled == []
         side.failing.clear()
         await eventually(lambda: len(side.handled) == 2)
