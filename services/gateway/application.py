@@ -4,7 +4,6 @@ It refuses a second training run beside a running one, ids that mean something e
 Agents' calls are in completions.py, what other services say in intake.py.
 """
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -169,7 +168,7 @@ class Desk:
             for one in fresh:
                 if one.run_id == run_id:
                     _check_run(run, one)
-        checked = await self._checked([one for one in fresh if one.HasField("recorded")])
+        checked = await self._sealer.recorded.check([one for one in fresh if one.HasField("recorded")])
         causes = [Cause(one.episode_id, "", self._new_trace("episode", one.episode_id)) for one in fresh]
         writes: list[Write] = []
         for one, cause in zip(fresh, causes, strict=True):
@@ -180,12 +179,6 @@ class Desk:
                 writes.append(CausedWrite(own.stream, own.expected_version, own.messages, cause))
         await self._store.append(writes)
         return [not known[stream] for stream in events]
-
-    async def _checked(self, given: Sequence[episode_service_pb2.Submission]) -> dict[str, Write]:
-        desk = self._sealer.recorded
-        policies = {run_id: await desk.policies(run_id) for run_id in {one.run_id for one in given}}
-        found = await asyncio.gather(*(desk.check(one, policies[one.run_id]) for one in given))
-        return {one.episode_id: write for one, write in zip(given, found, strict=True)}
 
     async def recorded_seal(self, episode_id: str) -> gateway_pb2.TrajectorySealed:
         """How an episode that was run elsewhere is sealed, or will be."""

@@ -4,7 +4,7 @@ It refuses to write anything itself: `Batch.writes` is handed to whoever owns th
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,6 +14,7 @@ from services.gateway.domain.episodes import Episode
 from services.gateway.domain.runs import Run
 from services.gateway.sessions import episode_stream
 from services.kernel.clock import Clock
+from services.kernel.envelope import Event
 from services.kernel.errors import NotFound
 from services.kernel.event_store import EventStore, Write
 
@@ -144,7 +145,21 @@ class Folds:
         seen = list(await batch.events(view_stream(episode_id)))
         if not own:
             raise NotFound(f"episode {episode_id!r} was never submitted here")
-        episode = Episode()
-        for past in sorted([*own, *seen], key=lambda past: past.time):
-            episode.apply(past.message, past.time)
-        return episode
+        return _folded(own, seen)
+
+    async def submitted(self, episode_ids: Iterable[str]) -> dict[str, tuple[Episode, str]]:
+        """Those of the episodes that were ever submitted, each with its submission's traceparent; in one read."""
+        names = {one: (episode_stream(one), view_stream(one)) for one in episode_ids}
+        found = await self._store.read_many(stream for streams in names.values() for stream in streams)
+        return {
+            one: (_folded(found[own], found[seen]), found[own][0].cause.traceparent)
+            for one, (own, seen) in names.items()
+            if found[own]
+        }
+
+
+def _folded(own: Sequence[Past | Event], seen: Sequence[Past | Event]) -> Episode:
+    episode = Episode()
+    for past in sorted([*own, *seen], key=lambda past: past.time):
+        episode.apply(past.message, past.time)
+    return episode

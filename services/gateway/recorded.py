@@ -59,31 +59,42 @@ class RecordedDesk:
         progress = [event.message for event in await self._store.read(progress_stream(run_id))]
         return {seen.policy.digest for seen in progress if isinstance(seen, record_pb2.RunObserved)} - {""}
 
-    async def check(self, given: episode_service_pb2.Submission, policies: Collection[str]) -> Write:
-        """What is to be appended with the submission; `policies`: the run's, by digest. Raises InvalidInput."""
-        _check_end(given)
-        try:
-            data = await self._blobs.get(given.recorded.trajectory)
-        except Permanent as error:
-            raise _unreadable(error) from error
-        trajectory = await asyncio.to_thread(_checked, data)
-        seal = await self._seal(given, trajectory, policies)
-        return Write(recorded_stream(given.episode_id), 0, (record_pb2.RecordedChecked(seal=seal),))
+    async def check(self, given: Sequence[episode_service_pb2.Submission]) -> dict[str, Write]:
+        """What is to be appended with each submission, by episode. Raises InvalidInput."""
+        if not given:
+            return {}
+        policies = {run_id: await self.policies(run_id) for run_id in {one.run_id for one in given}}
+        for one in given:
+            _check_end(one)
+        data = await asyncio.gather(*(self._data(one) for one in given))
+        # One change of threads for all of them.
+        checked = await asyncio.to_thread(lambda: [_checked(own) for own in data])
+        return {
+            one.episode_id: await self._write(one, trajectory, policies[one.run_id])
+            for one, trajectory in zip(given, checked, strict=True)
+        }
 
     async def seal(self, episode_id: str) -> gateway_pb2.TrajectorySealed:
         """How the episode is sealed."""
         return seal_in(await self._store.read(recorded_stream(episode_id), limit=1))
 
-    async def _seal(
+    async def _data(self, given: episode_service_pb2.Submission) -> bytes:
+        try:
+            return await self._blobs.get(given.recorded.trajectory)
+        except Permanent as error:
+            raise _unreadable(error) from error
+
+    async def _write(
         self, given: episode_service_pb2.Submission, trajectory: contract.Trajectory, policies: Collection[str]
-    ) -> gateway_pb2.TrajectorySealed:
+    ) -> Write:
         nodes = tuple(_node(node, policies) for node in trajectory.nodes)
         named = contract.Trajectory(given.episode_id, given.run_id, nodes)
         # A node that stays as it is is the same object: then this looks at no token.
         blob = given.recorded.trajectory
         if named != trajectory:
             blob = await self._blobs.put(await asyncio.to_thread(contract.encode, named), contract.MEDIA_TYPE)
-        return seal_of(named, blob)
+        checked = record_pb2.RecordedChecked(seal=seal_of(named, blob))
+        return Write(recorded_stream(given.episode_id), 0, (checked,))
 
 
 def _check_end(given: episode_service_pb2.Submission) -> None:

@@ -68,10 +68,14 @@ class Views:
     async def catch_up(self) -> None:
         """Take in everything that was committed before this call."""
         async with self._catching_up:
-            while page := await self._store.notifications(self._cursor, _PAGE):
+            read = _PAGE
+            # A page that isn't full was the last one.
+            while read == _PAGE:
+                page = await self._store.notifications(self._cursor, _PAGE)
                 for number, event in page:
                     self._take(event)
                     self._cursor = number
+                read = len(page)
 
     async def changes(self, key: str) -> AsyncIterator[None]:
         """Once at the beginning, then after changes of `run/ID` or `episode/ID`; several may be one."""

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
+import uvloop
+
 from services.kernel.errors import ForgeError, InvalidInput
 from services.kernel.logs import configure, get_logger
 from services.kernel.settings import ServiceSettings, load_settings
@@ -37,9 +39,8 @@ async def run_service(parts: Sequence[Part], *, ready: Callable[[], Awaitable[No
     try:
         done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in (task for task in tasks if task in done and not asked.is_set()):
-            error = task.exception()
-            told = error if isinstance(error, InvalidInput) else ForgeError(f"part {task.get_name()} ended unasked")
-            raise told from error
+            failed = isinstance(error := task.exception(), InvalidInput)
+            raise (error if failed else ForgeError(f"part {task.get_name()} ended unasked")) from error
     finally:
         for task in (waiting, stop, *reversed(tasks)):
             task.cancel()
@@ -67,7 +68,8 @@ def run(cls: type[S], build: Build[S], *, workflows: bool = False) -> None:
         sys.exit(2)
     configure(cls.service(), settings.log_level, settings.log_json)
     get_logger().info("service.starting", settings=settings.describe())
-    sys.exit(asyncio.run(_run(settings, build, workflows)))
+    # Most of what a service does is to be woken up; asyncio's own loop takes a fifth of its time for that.
+    sys.exit(uvloop.run(_run(settings, build, workflows)))
 
 
 async def _run(settings: S, build: Build[S], workflows: bool) -> int:

@@ -1,10 +1,7 @@
 """Entry point: `python -m services.rollout`."""
 
-import asyncio
 import os
 import sys
-
-import uvloop
 
 from services.kernel.lifecycle import run
 from services.rollout.bootstrap import build
@@ -13,8 +10,6 @@ from services.rollout.settings import RolloutSettings
 
 def main() -> None:
     """Run until told to stop."""
-    # Each step of a workflow is a handful of wake-ups; asyncio's own loop took a fifth of the service's time for them.
-    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     try:
         run(RolloutSettings, build, workflows=True)
     except SystemExit as end:

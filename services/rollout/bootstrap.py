@@ -61,9 +61,10 @@ async def build(settings: RolloutSettings) -> Sequence[Part]:
     telemetry = Telemetry(cast("TracerProvider", trace.get_tracer_provider()), SERVICE)
     client = await connect_temporal(settings.temporal_address, settings.temporal_namespace, telemetry)
     http = http_client(settings.episodes)
-    episodes = build_episodes(settings, store, (walls, sandbox), http)
+    gateway = gateway_client(settings)
+    episodes = build_episodes(settings, store, (walls, sandbox), (gateway, http))
     queue = f"{settings.task_queue}-{settings.instance}"
-    admissions = AdmissionConsumer(client, queue, settings.call_timeout_s, settings.patience_s)
+    admissions = AdmissionConsumer(client, queue, settings.call_timeout_s, settings.patience_s, gateway.foresee)
     texts = RunTexts(store, Blobs.open(settings.blob_url, durability=settings.durability))
     broker = Broker(brokers, catalogue, store)
     broker.subscribe(TOPICS, service=SERVICE, handler=Consumer(admissions, texts).handle)
@@ -81,11 +82,10 @@ def build_episodes(
     settings: RolloutSettings,
     store: EventStore,
     confined: tuple[Bubblewrap | None, PythonSandbox],
-    http: aiohttp.ClientSession,
+    doors: tuple[GatewayClient, aiohttp.ClientSession],
 ) -> Episodes:
     """The use cases on their adapters."""
-    clock, (walls, sandbox) = SystemClock(), confined
-    security = RpcSecurity(settings.token.get_secret_value(), ca=settings.tls_ca)
+    clock, (walls, sandbox), (gateway, http) = SystemClock(), confined, doors
     limits = BoxLimits(
         settings.program_memory_bytes,
         settings.program_processes,
@@ -95,7 +95,7 @@ def build_episodes(
     )
     boxes = settings.data_dir / "rollout" / "boxes"
     return Episodes(
-        gateway=GatewayClient(EpisodeServiceStub(connect(settings.gateway_address, security))),
+        gateway=gateway,
         model=ChatModel(http),
         journal=StoredJournal(store, clock),
         texts=BlobTexts(Blobs.open(settings.blob_url, durability=settings.durability)),
@@ -104,6 +104,12 @@ def build_episodes(
         environments=environments(),
         agents=known_agents(settings),
     )
+
+
+def gateway_client(settings: RolloutSettings) -> GatewayClient:
+    """The gateway's gRPC door."""
+    security = RpcSecurity(settings.token.get_secret_value(), ca=settings.tls_ca)
+    return GatewayClient(EpisodeServiceStub(connect(settings.gateway_address, security)))
 
 
 def python_sandbox(settings: RolloutSettings, walls: Bubblewrap | None) -> PythonSandbox:

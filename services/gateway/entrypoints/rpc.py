@@ -4,7 +4,7 @@ They refuse to decide: they translate, ask the desk or the folds, and answer vie
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -21,13 +21,15 @@ from services.gateway.domain.tree import MessageTree
 from services.gateway.entrypoints import wire
 from services.gateway.folds import Folds
 from services.gateway.ports import EpisodeSealed
-from services.gateway.sessions import episode_stream, turns_stream
+from services.gateway.sessions import turns_stream
 from services.gateway.views import RunLine, Views
 from services.kernel.blobs import Blobs
-from services.kernel.errors import ForgeError
+from services.kernel.errors import ForgeError, InvalidInput, NotFound
 from services.kernel.event_store import EventStore
 
 _PAGE = 200
+# Of an answer of many episodes, half of what a call may carry.
+_ANSWER_BYTES = 8 * 1024 * 1024
 _CHUNK = 32
 
 
@@ -148,6 +150,19 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
     async def GetEpisode(self, request, context):
         return await self._view(request.episode_id)
 
+    async def GetEpisodes(self, request, context):
+        if len(request.episode_ids) > _PAGE:
+            raise InvalidInput("episode_ids", f"{len(request.episode_ids)} of them", f"{_PAGE} at most")
+        answer, size = episode_api.GetEpisodesResponse(), 0
+        missing = dict.fromkeys(request.episode_ids)
+        for view in await self._views(list(missing)):
+            del missing[view.submission.episode_id]
+            size += view.ByteSize()
+            if size <= _ANSWER_BYTES or not answer.episodes:
+                answer.episodes.append(view)
+        answer.missing.extend(missing)
+        return answer
+
     async def ListEpisodes(self, request, context):
         await self._doors.views.catch_up()
         lines = self._doors.views.episodes
@@ -158,7 +173,7 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
         ]
         start = ids.index(request.after) + 1 if request.after in ids else 0
         page = ids[start : start + (request.limit or _PAGE)]
-        return episode_api.ListEpisodesResponse(episodes=[await self._view(episode_id) for episode_id in page])
+        return episode_api.ListEpisodesResponse(episodes=await self._views(page))
 
     async def WatchEpisode(self, request, context) -> AsyncIterator[episode_api.EpisodeView]:
         last = None
@@ -195,10 +210,19 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
         return wire.transcript(tree)
 
     async def _view(self, episode_id: str) -> episode_api.EpisodeView:
+        if views := await self._views([episode_id]):
+            return views[0]
+        raise NotFound(f"episode {episode_id!r} was never submitted here")
+
+    async def _views(self, episode_ids: Sequence[str]) -> list[episode_api.EpisodeView]:
+        """Of those that were ever submitted, in order; the store is asked once for all of them."""
         doors = self._doors
         await doors.views.catch_up()
-        episode = await doors.folds.episode(episode_id)
-        first = (await doors.store.read(episode_stream(episode_id), limit=1))[0]
-        run = await doors.folds.run(episode.submitted.run_id)
-        line = doors.views.episodes.get(episode_id)
-        return wire.episode_view(episode, run, line, first.cause.traceparent)
+        found = await doors.folds.submitted(episode_ids)
+        run_ids = {episode.submitted.run_id for episode, _ in found.values()}
+        runs = {run_id: await doors.folds.run(run_id) for run_id in run_ids}
+        lines = doors.views.episodes
+        return [
+            wire.episode_view(episode, runs[episode.submitted.run_id], lines.get(episode_id), traceparent)
+            for episode_id, (episode, traceparent) in found.items()
+        ]

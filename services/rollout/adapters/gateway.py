@@ -1,6 +1,7 @@
-"""The gateway by gRPC: which task an episode is, and a key for its agent. It refuses to wait beyond a deadline."""
+"""The gateway by gRPC: which tasks episodes are, and keys for their agents. It refuses to wait beyond a deadline."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import grpc
@@ -9,7 +10,8 @@ from forgerl.gateway.v1 import episode_service_pb2 as wire
 
 from services.environments.interface import Task
 from services.kernel.errors import Refused
-from services.kernel.rpc import to_error
+from services.kernel.rpc import to_error, translated
+from services.rollout.adapters.briefs import CommonBriefs
 from services.rollout.ports import Brief, Credential, EpisodeSealed, Recorded
 
 if TYPE_CHECKING:
@@ -20,22 +22,27 @@ DEADLINE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class GatewayClient:
-    """Implements `ports.Gateway`."""
+    """Implements `ports.Gateway`, and tells what is foreseen."""
 
     stub: "EpisodeServiceAsyncStub"
+    _briefs: CommonBriefs = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_briefs", CommonBriefs(self._ask))
+
+    async def foresee(self, episode_ids: Sequence[str]) -> None:
+        """See `CommonBriefs.foresee`."""
+        await self._briefs.foresee(episode_ids)
 
     async def brief(self, episode_id: str) -> Brief:
-        """From GetEpisode."""
-        try:
-            view = await self.stub.GetEpisode(wire.GetEpisodeRequest(episode_id=episode_id), timeout=DEADLINE_S)
-        except grpc.RpcError as error:
-            raise to_error(error) from error
-        asked = view.submission
-        split = "heldout" if asked.task.split == SPLIT_HELDOUT else "train"
-        task = Task(asked.task.environment, asked.task.task_id, split, asked.task.payload)
-        told = asked.recorded
-        recorded = Recorded(told.outcome, told.answer, told.agent_wall_s) if asked.HasField("recorded") else None
-        return Brief(episode_id, asked.run_id, view.agent, task, view.agent_timeout_s, view.max_turns, recorded)
+        """From GetEpisodes."""
+        return await self._briefs.brief(episode_id)
+
+    async def _ask(self, episode_ids: Sequence[str]) -> Mapping[str, Brief | None]:
+        with translated():
+            answer = await self.stub.GetEpisodes(wire.GetEpisodesRequest(episode_ids=episode_ids), timeout=DEADLINE_S)
+        found = {view.submission.episode_id: brief_in(view) for view in answer.episodes}
+        return found | dict.fromkeys(answer.missing)
 
     async def credential(self, episode_id: str) -> Credential:
         """From IssueCredential."""
@@ -47,3 +54,13 @@ class GatewayClient:
             refused = to_error(error)
             raise (EpisodeSealed(refused.message) if isinstance(refused, Refused) else refused) from error
         return Credential(answer.base_url, answer.api_key, answer.model)
+
+
+def brief_in(view: wire.EpisodeView) -> Brief:
+    """What rollout needs to know of a view."""
+    asked = view.submission
+    split = "heldout" if asked.task.split == SPLIT_HELDOUT else "train"
+    task = Task(asked.task.environment, asked.task.task_id, split, asked.task.payload)
+    told = asked.recorded
+    recorded = Recorded(told.outcome, told.answer, told.agent_wall_s) if asked.HasField("recorded") else None
+    return Brief(asked.episode_id, asked.run_id, view.agent, task, view.agent_timeout_s, view.max_turns, recorded)

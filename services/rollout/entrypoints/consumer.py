@@ -4,7 +4,7 @@ Nothing is written here: what Temporal accepted is durable, and a repeat is told
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -29,21 +29,26 @@ STARTS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class AdmissionConsumer:
-    """Handles forgerl.scheduler.admission.v1. `call_timeout_s`, `patience_s`: see EpisodeStart."""
+    """Handles forgerl.scheduler.admission.v1. `call_timeout_s`, `patience_s`: see EpisodeStart.
+
+    `foresee` is told which episodes are about to start.
+    """
 
     client: Client
     task_queue: str
     call_timeout_s: float
     patience_s: float
+    foresee: Callable[[Sequence[str]], Awaitable[None]]
 
     async def handle(self, events: Sequence[Event]) -> Sequence[Write]:
         """Start and cancel, in order within an episode, several episodes at once. Raises Transient."""
         by_episode: dict[str, list[Event]] = {}
         for event in events:
             by_episode.setdefault(event.stream, []).append(event)
+        admitted = [event.key for event in events if isinstance(event.message, EpisodeAdmitted)]
         gate = asyncio.Semaphore(STARTS_AT_ONCE)
         outcomes = await asyncio.gather(
-            *(self._episode(own, gate) for own in by_episode.values()), return_exceptions=True
+            self.foresee(admitted), *(self._episode(own, gate) for own in by_episode.values()), return_exceptions=True
         )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):

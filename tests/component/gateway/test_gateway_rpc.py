@@ -85,6 +85,48 @@ async def test_a_run_and_its_episode_from_creation_to_transcript(
     assert (run.episodes_submitted, run.episodes_sealed) == (2, 0)
 
 
+async def test_many_episodes_are_answered_in_order_and_those_that_were_never_submitted_are_named(
+    rig: Rig, channel: grpc.aio.Channel
+):
+    await rig.desk.create_run("r1", spec())
+    for name in ("a", "b", "c"):
+        await rig.desk.submit(submission(name))
+    await rig.desk.cancel("b", "late")
+    episodes = episode_grpc.EpisodeServiceStub(channel)
+    asked = ["c", "nobody", "a", "b", "a", "none"]
+    answer = await episodes.GetEpisodes(episode_api.GetEpisodesRequest(episode_ids=asked))
+    assert [view.submission.episode_id for view in answer.episodes] == ["c", "a", "b"]
+    assert list(answer.missing) == ["nobody", "none"]
+    one_by_one = [await episodes.GetEpisode(episode_api.GetEpisodeRequest(episode_id=name)) for name in "cab"]
+    assert list(answer.episodes) == one_by_one
+    assert [view.state for view in one_by_one] == [1, 1, episode_api.EPISODE_STATE_CANCELLED]
+    assert {view.agent for view in answer.episodes} == {"tool_loop"}
+    empty = await episodes.GetEpisodes(episode_api.GetEpisodesRequest())
+    assert (list(empty.episodes), list(empty.missing)) == ([], [])
+
+
+async def test_more_episodes_than_a_call_may_ask_for_are_refused_by_name(channel: grpc.aio.Channel):
+    episodes = episode_grpc.EpisodeServiceStub(channel)
+    names = [f"ep-{number}" for number in range(201)]
+    answer = await episodes.GetEpisodes(episode_api.GetEpisodesRequest(episode_ids=names[:200]))
+    assert list(answer.missing) == names[:200]
+    code, details = await code_of(episodes.GetEpisodes(episode_api.GetEpisodesRequest(episode_ids=names)))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert details == "episode_ids: given '201 of them'; allowed 200 at most"
+
+
+async def test_what_does_not_fit_into_an_answer_is_left_to_the_next(rig: Rig, channel: grpc.aio.Channel):
+    await rig.desk.create_run("r1", spec())
+    task = task_pb2.Task(environment="tool", task_id="t", split=task_pb2.SPLIT_TRAIN, payload=bytes(3 << 20))
+    for name in ("a", "b", "c", "d"):
+        await rig.desk.submit(submission(name, task=task))
+    episodes = episode_grpc.EpisodeServiceStub(channel)
+    answer = await episodes.GetEpisodes(episode_api.GetEpisodesRequest(episode_ids=["a", "b", "none", "c", "d"]))
+    # Two are 6 MiB, three would be more than the 8 that an answer holds.
+    assert [view.submission.episode_id for view in answer.episodes] == ["a", "b"]
+    assert list(answer.missing) == ["none"]
+
+
 async def test_a_watcher_that_is_slow_is_told_the_end_too(rig: Rig):
     await rig.episode("a")
     watched = EpisodeServicer(doors_of(rig)).WatchEpisode(episode_api.WatchEpisodeRequest(episode_id="a"), None)

@@ -42,11 +42,14 @@ class FakeGateway(EpisodeServiceServicer):
     def __init__(self, base_url: str) -> None:
         self.base_url = base_url
 
-    async def GetEpisode(self, request, context):
+    async def GetEpisodes(self, request, context):
+        return wire.GetEpisodesResponse(episodes=[self.view(one) for one in request.episode_ids])
+
+    def view(self, episode_id: str) -> wire.EpisodeView:
         task = ToolEnvironment().task("train", 1)
-        view = wire.EpisodeView(agent="openai_script" if request.episode_id.endswith("0") else "tool_loop")
+        view = wire.EpisodeView(agent="openai_script" if episode_id.endswith("0") else "tool_loop")
         view.agent_timeout_s, view.max_turns = 60.0, 3
-        view.submission.run_id = "run-1"
+        view.submission.episode_id, view.submission.run_id = episode_id, "run-1"
         view.submission.task.CopyFrom(
             task_pb2.Task(environment="tool", task_id=task.task_id, split=task_pb2.SPLIT_TRAIN, payload=task.payload)
         )

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,9 +35,17 @@ def revoked(episode_id: str) -> Event:
     return event(EpisodeRevoked(episode_id=episode_id, run_id="run-1", reason="deadline"), 2)
 
 
+def consumer_on(client: Client, foreseen: list[str] | None = None) -> AdmissionConsumer:
+    async def foresee(episode_ids: Sequence[str]) -> None:
+        if foreseen is not None:
+            foreseen.extend(episode_ids)
+
+    return AdmissionConsumer(client, "episodes", 30.0, 60.0, foresee)
+
+
 async def test_admissions_start_each_episode_once_however_often_they_come(dev_client: Client):
     journal = MemoryJournal()
-    consumer = AdmissionConsumer(dev_client, "episodes", 30.0, 60.0)
+    consumer = consumer_on(dev_client)
     parts = episodes(ScriptedModel([said("42")]), journal=journal)
     async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64, sandboxed=True).build():
         names = [f"ep-{number}" for number in range(20)]
@@ -53,7 +62,7 @@ async def test_a_task_may_last_as_long_as_a_turn_and_is_warned_of_when_it_is_los
     monkeypatch.delenv(variable)
     parts = episodes(ScriptedModel([said("42")]), journal=MemoryJournal())
     async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64, sandboxed=True).build():
-        await AdmissionConsumer(dev_client, "episodes", 30.0, 60.0).handle([admitted("ep-1")])
+        await consumer_on(dev_client).handle([admitted("ep-1")])
         handle = dev_client.get_workflow_handle("ep-1")
         await asyncio.wait_for(handle.result(), 60)
         started = (await handle.fetch_history()).events[0].workflow_execution_started_event_attributes
@@ -63,7 +72,7 @@ async def test_a_task_may_last_as_long_as_a_turn_and_is_warned_of_when_it_is_los
 
 async def test_a_revocation_ends_a_running_episode_as_cancelled(dev_client: Client):
     journal = MemoryJournal()
-    consumer = AdmissionConsumer(dev_client, "episodes", 30.0, 60.0)
+    consumer = consumer_on(dev_client)
     model = ScriptedModel([600.0, said("never")])
     parts = episodes(model, journal=journal)
     async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64, sandboxed=True).build():
@@ -75,7 +84,8 @@ async def test_a_revocation_ends_a_running_episode_as_cancelled(dev_client: Clie
 
 async def test_revoking_what_never_ran_or_is_over_is_nothing(dev_client: Client):
     journal = MemoryJournal()
-    consumer = AdmissionConsumer(dev_client, "episodes", 30.0, 60.0)
+    foreseen: list[str] = []
+    consumer = consumer_on(dev_client, foreseen)
     parts = episodes(ScriptedModel([said("42")]), journal=journal)
     async with EpisodeWorker(dev_client, "episodes", EpisodeActivities(parts), 64, sandboxed=True).build():
         await consumer.handle([revoked("unknown")])
@@ -83,6 +93,7 @@ async def test_revoking_what_never_ran_or_is_over_is_nothing(dev_client: Client)
         await asyncio.wait_for(dev_client.get_workflow_handle("ep-1").result(), 30)
         await consumer.handle([revoked("ep-1")])
     assert journal.ends["ep-1"].outcome == Outcome.COMPLETED
+    assert foreseen == ["ep-1"]
 
 
 async def test_a_worker_killed_in_the_middle_changes_nothing(dev_client: Client, dev_server: str, tmp_path: Path):
@@ -97,7 +108,7 @@ async def test_a_worker_killed_in_the_middle_changes_nothing(dev_client: Client,
         )
 
     first = await worker("first")
-    consumer = AdmissionConsumer(dev_client, "episodes", 30.0, 60.0)
+    consumer = consumer_on(dev_client)
     await consumer.handle([admitted("ep-1")])
     assert first.stdout is not None
     line = await asyncio.wait_for(first.stdout.readline(), 60)

@@ -28,43 +28,47 @@ from forgerl.common.v1 import task_pb2 as forgerl_dot_common_dot_v1_dot_task__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(forgerl/gateway/v1/episode_service.proto\x12\x12\x66orgerl.gateway.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\x1a\x1d\x66orgerl/common/v1/score.proto\x1a\x1c\x66orgerl/common/v1/task.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n\nSubmission\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12,\n\x04kind\x18\x03 \x01(\x0e\x32\x1e.forgerl.common.v1.EpisodeKind\x12\x10\n\x08group_id\x18\x04 \x01(\t\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12%\n\x04task\x18\x06 \x01(\x0b\x32\x17.forgerl.common.v1.Task\x12\x18\n\x0bpinned_step\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x34\n\x08recorded\x18\x08 \x01(\x0b\x32\".forgerl.common.v1.RecordedEpisodeB\x0e\n\x0c_pinned_step\"<\n\x15SubmitEpisodeResponse\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"\'\n\x11GetEpisodeRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"q\n\x13ListEpisodesRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x1e.forgerl.common.v1.EpisodeKind\x12\r\n\x05limit\x18\x03 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\"I\n\x14ListEpisodesResponse\x12\x31\n\x08\x65pisodes\x18\x01 \x03(\x0b\x32\x1f.forgerl.gateway.v1.EpisodeView\")\n\x13WatchEpisodeRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\":\n\x14\x43\x61ncelEpisodeRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xa2\x05\n\x0b\x45pisodeView\x12\x32\n\nsubmission\x18\x01 \x01(\x0b\x32\x1e.forgerl.gateway.v1.Submission\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .forgerl.gateway.v1.EpisodeState\x12+\n\x07outcome\x18\x03 \x01(\x0e\x32\x1a.forgerl.common.v1.Outcome\x12\x0e\n\x06\x61nswer\x18\x04 \x01(\t\x12.\n\ntrajectory\x18\x05 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12\'\n\x05score\x18\x06 \x01(\x0b\x32\x18.forgerl.common.v1.Score\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\t\x12\x30\n\x0csubmitted_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nchanged_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nturn_count\x18\n \x01(\r\x12\x16\n\x0esampled_tokens\x18\x0b \x01(\x04\x12\x1e\n\x11\x66irst_policy_step\x18\x0c \x01(\rH\x00\x88\x01\x01\x12\x1d\n\x10last_policy_step\x18\r \x01(\rH\x01\x88\x01\x01\x12\x14\n\x0c\x61gent_wall_s\x18\x0e \x01(\x01\x12\r\n\x05\x61gent\x18\x0f \x01(\t\x12\x17\n\x0f\x61gent_timeout_s\x18\x10 \x01(\x01\x12\x11\n\tmax_turns\x18\x11 \x01(\r\x12\x13\n\x0btraceparent\x18\x12 \x01(\t\x12\x13\n\x0btree_tokens\x18\x13 \x01(\x04\x12\x15\n\rbranch_tokens\x18\x14 \x01(\x04\x42\x14\n\x12_first_policy_stepB\x13\n\x11_last_policy_step\",\n\x16IssueCredentialRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"n\n\nCredential\x12\x10\n\x08\x62\x61se_url\x18\x01 \x01(\t\x12\x0f\n\x07\x61pi_key\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12.\n\nexpires_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"*\n\x14GetTranscriptRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"?\n\nTranscript\x12\x31\n\x05nodes\x18\x01 \x03(\x0b\x32\".forgerl.gateway.v1.TranscriptNode\"\xdb\x01\n\x0eTranscriptNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x11\n\tparent_id\x18\x02 \x01(\x05\x12\x0f\n\x07sampled\x18\x03 \x01(\x08\x12\x14\n\x0cmessage_json\x18\x04 \x01(\t\x12\x13\n\x0btoken_count\x18\x05 \x01(\r\x12-\n\x05spans\x18\x06 \x03(\x0b\x32\x1e.forgerl.gateway.v1.WeightSpan\x12\x15\n\rfinish_reason\x18\x07 \x01(\t\x12\x14\n\x0cmean_logprob\x18\x08 \x01(\x01\x12\r\n\x05infra\x18\t \x01(\x08\"T\n\nWeightSpan\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12\x13\n\x0bpolicy_step\x18\x03 \x01(\r\x12\x15\n\rpolicy_digest\x18\x04 \x01(\t*\x88\x02\n\x0c\x45pisodeState\x12\x1d\n\x19\x45PISODE_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45PISODE_STATE_SUBMITTED\x10\x01\x12\x1a\n\x16\x45PISODE_STATE_ADMITTED\x10\x02\x12\x19\n\x15\x45PISODE_STATE_STARTED\x10\x03\x12\x1a\n\x16\x45PISODE_STATE_FINISHED\x10\x04\x12\x18\n\x14\x45PISODE_STATE_SEALED\x10\x05\x12\x18\n\x14\x45PISODE_STATE_SCORED\x10\x06\x12\x18\n\x14\x45PISODE_STATE_FAILED\x10\x07\x12\x1b\n\x17\x45PISODE_STATE_CANCELLED\x10\x08\x32\xf8\x05\n\x0e\x45pisodeService\x12Z\n\rSubmitEpisode\x12\x1e.forgerl.gateway.v1.Submission\x1a).forgerl.gateway.v1.SubmitEpisodeResponse\x12_\n\x0eSubmitEpisodes\x12\x1e.forgerl.gateway.v1.Submission\x1a).forgerl.gateway.v1.SubmitEpisodeResponse(\x01\x30\x01\x12T\n\nGetEpisode\x12%.forgerl.gateway.v1.GetEpisodeRequest\x1a\x1f.forgerl.gateway.v1.EpisodeView\x12\x61\n\x0cListEpisodes\x12\'.forgerl.gateway.v1.ListEpisodesRequest\x1a(.forgerl.gateway.v1.ListEpisodesResponse\x12Z\n\x0cWatchEpisode\x12\'.forgerl.gateway.v1.WatchEpisodeRequest\x1a\x1f.forgerl.gateway.v1.EpisodeView0\x01\x12Z\n\rCancelEpisode\x12(.forgerl.gateway.v1.CancelEpisodeRequest\x1a\x1f.forgerl.gateway.v1.EpisodeView\x12]\n\x0fIssueCredential\x12*.forgerl.gateway.v1.IssueCredentialRequest\x1a\x1e.forgerl.gateway.v1.Credential\x12Y\n\rGetTranscript\x12(.forgerl.gateway.v1.GetTranscriptRequest\x1a\x1e.forgerl.gateway.v1.Transcriptb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(forgerl/gateway/v1/episode_service.proto\x12\x12\x66orgerl.gateway.v1\x1a\x1c\x66orgerl/common/v1/blob.proto\x1a\x1d\x66orgerl/common/v1/score.proto\x1a\x1c\x66orgerl/common/v1/task.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n\nSubmission\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12,\n\x04kind\x18\x03 \x01(\x0e\x32\x1e.forgerl.common.v1.EpisodeKind\x12\x10\n\x08group_id\x18\x04 \x01(\t\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12%\n\x04task\x18\x06 \x01(\x0b\x32\x17.forgerl.common.v1.Task\x12\x18\n\x0bpinned_step\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x34\n\x08recorded\x18\x08 \x01(\x0b\x32\".forgerl.common.v1.RecordedEpisodeB\x0e\n\x0c_pinned_step\"<\n\x15SubmitEpisodeResponse\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"\'\n\x11GetEpisodeRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\")\n\x12GetEpisodesRequest\x12\x13\n\x0b\x65pisode_ids\x18\x01 \x03(\t\"Y\n\x13GetEpisodesResponse\x12\x31\n\x08\x65pisodes\x18\x01 \x03(\x0b\x32\x1f.forgerl.gateway.v1.EpisodeView\x12\x0f\n\x07missing\x18\x02 \x03(\t\"q\n\x13ListEpisodesRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x1e.forgerl.common.v1.EpisodeKind\x12\r\n\x05limit\x18\x03 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\"I\n\x14ListEpisodesResponse\x12\x31\n\x08\x65pisodes\x18\x01 \x03(\x0b\x32\x1f.forgerl.gateway.v1.EpisodeView\")\n\x13WatchEpisodeRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\":\n\x14\x43\x61ncelEpisodeRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xa2\x05\n\x0b\x45pisodeView\x12\x32\n\nsubmission\x18\x01 \x01(\x0b\x32\x1e.forgerl.gateway.v1.Submission\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .forgerl.gateway.v1.EpisodeState\x12+\n\x07outcome\x18\x03 \x01(\x0e\x32\x1a.forgerl.common.v1.Outcome\x12\x0e\n\x06\x61nswer\x18\x04 \x01(\t\x12.\n\ntrajectory\x18\x05 \x01(\x0b\x32\x1a.forgerl.common.v1.BlobRef\x12\'\n\x05score\x18\x06 \x01(\x0b\x32\x18.forgerl.common.v1.Score\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\t\x12\x30\n\x0csubmitted_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nchanged_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nturn_count\x18\n \x01(\r\x12\x16\n\x0esampled_tokens\x18\x0b \x01(\x04\x12\x1e\n\x11\x66irst_policy_step\x18\x0c \x01(\rH\x00\x88\x01\x01\x12\x1d\n\x10last_policy_step\x18\r \x01(\rH\x01\x88\x01\x01\x12\x14\n\x0c\x61gent_wall_s\x18\x0e \x01(\x01\x12\r\n\x05\x61gent\x18\x0f \x01(\t\x12\x17\n\x0f\x61gent_timeout_s\x18\x10 \x01(\x01\x12\x11\n\tmax_turns\x18\x11 \x01(\r\x12\x13\n\x0btraceparent\x18\x12 \x01(\t\x12\x13\n\x0btree_tokens\x18\x13 \x01(\x04\x12\x15\n\rbranch_tokens\x18\x14 \x01(\x04\x42\x14\n\x12_first_policy_stepB\x13\n\x11_last_policy_step\",\n\x16IssueCredentialRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"n\n\nCredential\x12\x10\n\x08\x62\x61se_url\x18\x01 \x01(\t\x12\x0f\n\x07\x61pi_key\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12.\n\nexpires_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"*\n\x14GetTranscriptRequest\x12\x12\n\nepisode_id\x18\x01 \x01(\t\"?\n\nTranscript\x12\x31\n\x05nodes\x18\x01 \x03(\x0b\x32\".forgerl.gateway.v1.TranscriptNode\"\xdb\x01\n\x0eTranscriptNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x11\n\tparent_id\x18\x02 \x01(\x05\x12\x0f\n\x07sampled\x18\x03 \x01(\x08\x12\x14\n\x0cmessage_json\x18\x04 \x01(\t\x12\x13\n\x0btoken_count\x18\x05 \x01(\r\x12-\n\x05spans\x18\x06 \x03(\x0b\x32\x1e.forgerl.gateway.v1.WeightSpan\x12\x15\n\rfinish_reason\x18\x07 \x01(\t\x12\x14\n\x0cmean_logprob\x18\x08 \x01(\x01\x12\r\n\x05infra\x18\t \x01(\x08\"T\n\nWeightSpan\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12\x13\n\x0bpolicy_step\x18\x03 \x01(\r\x12\x15\n\rpolicy_digest\x18\x04 \x01(\t*\x88\x02\n\x0c\x45pisodeState\x12\x1d\n\x19\x45PISODE_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45PISODE_STATE_SUBMITTED\x10\x01\x12\x1a\n\x16\x45PISODE_STATE_ADMITTED\x10\x02\x12\x19\n\x15\x45PISODE_STATE_STARTED\x10\x03\x12\x1a\n\x16\x45PISODE_STATE_FINISHED\x10\x04\x12\x18\n\x14\x45PISODE_STATE_SEALED\x10\x05\x12\x18\n\x14\x45PISODE_STATE_SCORED\x10\x06\x12\x18\n\x14\x45PISODE_STATE_FAILED\x10\x07\x12\x1b\n\x17\x45PISODE_STATE_CANCELLED\x10\x08\x32\xd8\x06\n\x0e\x45pisodeService\x12Z\n\rSubmitEpisode\x12\x1e.forgerl.gateway.v1.Submission\x1a).forgerl.gateway.v1.SubmitEpisodeResponse\x12_\n\x0eSubmitEpisodes\x12\x1e.forgerl.gateway.v1.Submission\x1a).forgerl.gateway.v1.SubmitEpisodeResponse(\x01\x30\x01\x12T\n\nGetEpisode\x12%.forgerl.gateway.v1.GetEpisodeRequest\x1a\x1f.forgerl.gateway.v1.EpisodeView\x12^\n\x0bGetEpisodes\x12&.forgerl.gateway.v1.GetEpisodesRequest\x1a\'.forgerl.gateway.v1.GetEpisodesResponse\x12\x61\n\x0cListEpisodes\x12\'.forgerl.gateway.v1.ListEpisodesRequest\x1a(.forgerl.gateway.v1.ListEpisodesResponse\x12Z\n\x0cWatchEpisode\x12\'.forgerl.gateway.v1.WatchEpisodeRequest\x1a\x1f.forgerl.gateway.v1.EpisodeView0\x01\x12Z\n\rCancelEpisode\x12(.forgerl.gateway.v1.CancelEpisodeRequest\x1a\x1f.forgerl.gateway.v1.EpisodeView\x12]\n\x0fIssueCredential\x12*.forgerl.gateway.v1.IssueCredentialRequest\x1a\x1e.forgerl.gateway.v1.Credential\x12Y\n\rGetTranscript\x12(.forgerl.gateway.v1.GetTranscriptRequest\x1a\x1e.forgerl.gateway.v1.Transcriptb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'forgerl.gateway.v1.episode_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EPISODESTATE']._serialized_start=2103
-  _globals['_EPISODESTATE']._serialized_end=2367
+  _globals['_EPISODESTATE']._serialized_start=2237
+  _globals['_EPISODESTATE']._serialized_end=2501
   _globals['_SUBMISSION']._serialized_start=189
   _globals['_SUBMISSION']._serialized_end=452
   _globals['_SUBMITEPISODERESPONSE']._serialized_start=454
   _globals['_SUBMITEPISODERESPONSE']._serialized_end=514
   _globals['_GETEPISODEREQUEST']._serialized_start=516
   _globals['_GETEPISODEREQUEST']._serialized_end=555
-  _globals['_LISTEPISODESREQUEST']._serialized_start=557
-  _globals['_LISTEPISODESREQUEST']._serialized_end=670
-  _globals['_LISTEPISODESRESPONSE']._serialized_start=672
-  _globals['_LISTEPISODESRESPONSE']._serialized_end=745
-  _globals['_WATCHEPISODEREQUEST']._serialized_start=747
-  _globals['_WATCHEPISODEREQUEST']._serialized_end=788
-  _globals['_CANCELEPISODEREQUEST']._serialized_start=790
-  _globals['_CANCELEPISODEREQUEST']._serialized_end=848
-  _globals['_EPISODEVIEW']._serialized_start=851
-  _globals['_EPISODEVIEW']._serialized_end=1525
-  _globals['_ISSUECREDENTIALREQUEST']._serialized_start=1527
-  _globals['_ISSUECREDENTIALREQUEST']._serialized_end=1571
-  _globals['_CREDENTIAL']._serialized_start=1573
-  _globals['_CREDENTIAL']._serialized_end=1683
-  _globals['_GETTRANSCRIPTREQUEST']._serialized_start=1685
-  _globals['_GETTRANSCRIPTREQUEST']._serialized_end=1727
-  _globals['_TRANSCRIPT']._serialized_start=1729
-  _globals['_TRANSCRIPT']._serialized_end=1792
-  _globals['_TRANSCRIPTNODE']._serialized_start=1795
-  _globals['_TRANSCRIPTNODE']._serialized_end=2014
-  _globals['_WEIGHTSPAN']._serialized_start=2016
-  _globals['_WEIGHTSPAN']._serialized_end=2100
-  _globals['_EPISODESERVICE']._serialized_start=2370
-  _globals['_EPISODESERVICE']._serialized_end=3130
+  _globals['_GETEPISODESREQUEST']._serialized_start=557
+  _globals['_GETEPISODESREQUEST']._serialized_end=598
+  _globals['_GETEPISODESRESPONSE']._serialized_start=600
+  _globals['_GETEPISODESRESPONSE']._serialized_end=689
+  _globals['_LISTEPISODESREQUEST']._serialized_start=691
+  _globals['_LISTEPISODESREQUEST']._serialized_end=804
+  _globals['_LISTEPISODESRESPONSE']._serialized_start=806
+  _globals['_LISTEPISODESRESPONSE']._serialized_end=879
+  _globals['_WATCHEPISODEREQUEST']._serialized_start=881
+  _globals['_WATCHEPISODEREQUEST']._serialized_end=922
+  _globals['_CANCELEPISODEREQUEST']._serialized_start=924
+  _globals['_CANCELEPISODEREQUEST']._serialized_end=982
+  _globals['_EPISODEVIEW']._serialized_start=985
+  _globals['_EPISODEVIEW']._serialized_end=1659
+  _globals['_ISSUECREDENTIALREQUEST']._serialized_start=1661
+  _globals['_ISSUECREDENTIALREQUEST']._serialized_end=1705
+  _globals['_CREDENTIAL']._serialized_start=1707
+  _globals['_CREDENTIAL']._serialized_end=1817
+  _globals['_GETTRANSCRIPTREQUEST']._serialized_start=1819
+  _globals['_GETTRANSCRIPTREQUEST']._serialized_end=1861
+  _globals['_TRANSCRIPT']._serialized_start=1863
+  _globals['_TRANSCRIPT']._serialized_end=1926
+  _globals['_TRANSCRIPTNODE']._serialized_start=1929
+  _globals['_TRANSCRIPTNODE']._serialized_end=2148
+  _globals['_WEIGHTSPAN']._serialized_start=2150
+  _globals['_WEIGHTSPAN']._serialized_end=2234
+  _globals['_EPISODESERVICE']._serialized_start=2504
+  _globals['_EPISODESERVICE']._serialized_end=3360
 # @@protoc_insertion_point(module_scope)

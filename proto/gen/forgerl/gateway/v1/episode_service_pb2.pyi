@@ -68,6 +68,20 @@ class GetEpisodeRequest(_message.Message):
     episode_id: str
     def __init__(self, episode_id: _Optional[str] = ...) -> None: ...
 
+class GetEpisodesRequest(_message.Message):
+    __slots__ = ("episode_ids",)
+    EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    episode_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, episode_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetEpisodesResponse(_message.Message):
+    __slots__ = ("episodes", "missing")
+    EPISODES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    episodes: _containers.RepeatedCompositeFieldContainer[EpisodeView]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, episodes: _Optional[_Iterable[_Union[EpisodeView, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ListEpisodesRequest(_message.Message):
     __slots__ = ("run_id", "kind", "limit", "after")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]

@@ -49,6 +49,11 @@ class EpisodeServiceStub(object):
                 request_serializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodeRequest.SerializeToString,
                 response_deserializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.EpisodeView.FromString,
                 _registered_method=True)
+        self.GetEpisodes = channel.unary_unary(
+                '/forgerl.gateway.v1.EpisodeService/GetEpisodes',
+                request_serializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodesRequest.SerializeToString,
+                response_deserializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodesResponse.FromString,
+                _registered_method=True)
         self.ListEpisodes = channel.unary_unary(
                 '/forgerl.gateway.v1.EpisodeService/ListEpisodes',
                 request_serializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.ListEpisodesRequest.SerializeToString,
@@ -95,6 +100,13 @@ class EpisodeServiceServicer(object):
 
     def GetEpisode(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEpisodes(self, request, context):
+        """The same of many at once.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -149,6 +161,11 @@ def add_EpisodeServiceServicer_to_server(servicer, server):
                     servicer.GetEpisode,
                     request_deserializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodeRequest.FromString,
                     response_serializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.EpisodeView.SerializeToString,
+            ),
+            'GetEpisodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEpisodes,
+                    request_deserializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodesRequest.FromString,
+                    response_serializer=forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodesResponse.SerializeToString,
             ),
             'ListEpisodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEpisodes,
@@ -257,6 +274,33 @@ class EpisodeService(object):
             '/forgerl.gateway.v1.EpisodeService/GetEpisode',
             forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodeRequest.SerializeToString,
             forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.EpisodeView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEpisodes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forgerl.gateway.v1.EpisodeService/GetEpisodes',
+            forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodesRequest.SerializeToString,
+            forgerl_dot_gateway_dot_v1_dot_episode__service__pb2.GetEpisodesResponse.FromString,
             options,
             channel_credentials,
             insecure,

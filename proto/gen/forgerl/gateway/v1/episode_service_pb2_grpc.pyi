@@ -36,6 +36,8 @@ class EpisodeServiceStub:
     SubmitEpisodes: _grpc.StreamStreamMultiCallable[_episode_service_pb2.Submission, _episode_service_pb2.SubmitEpisodeResponse]
     """One answer per submission, in order; the stream may be cut and sent again."""
     GetEpisode: _grpc.UnaryUnaryMultiCallable[_episode_service_pb2.GetEpisodeRequest, _episode_service_pb2.EpisodeView]
+    GetEpisodes: _grpc.UnaryUnaryMultiCallable[_episode_service_pb2.GetEpisodesRequest, _episode_service_pb2.GetEpisodesResponse]
+    """The same of many at once."""
     ListEpisodes: _grpc.UnaryUnaryMultiCallable[_episode_service_pb2.ListEpisodesRequest, _episode_service_pb2.ListEpisodesResponse]
     WatchEpisode: _grpc.UnaryStreamMultiCallable[_episode_service_pb2.WatchEpisodeRequest, _episode_service_pb2.EpisodeView]
     """The current view, then one after every change, until the episode is over."""
@@ -53,6 +55,8 @@ class EpisodeServiceAsyncStub(EpisodeServiceStub):
     SubmitEpisodes: _aio.StreamStreamMultiCallable[_episode_service_pb2.Submission, _episode_service_pb2.SubmitEpisodeResponse]  # type: ignore[assignment]
     """One answer per submission, in order; the stream may be cut and sent again."""
     GetEpisode: _aio.UnaryUnaryMultiCallable[_episode_service_pb2.GetEpisodeRequest, _episode_service_pb2.EpisodeView]  # type: ignore[assignment]
+    GetEpisodes: _aio.UnaryUnaryMultiCallable[_episode_service_pb2.GetEpisodesRequest, _episode_service_pb2.GetEpisodesResponse]  # type: ignore[assignment]
+    """The same of many at once."""
     ListEpisodes: _aio.UnaryUnaryMultiCallable[_episode_service_pb2.ListEpisodesRequest, _episode_service_pb2.ListEpisodesResponse]  # type: ignore[assignment]
     WatchEpisode: _aio.UnaryStreamMultiCallable[_episode_service_pb2.WatchEpisodeRequest, _episode_service_pb2.EpisodeView]  # type: ignore[assignment]
     """The current view, then one after every change, until the episode is over."""
@@ -85,6 +89,14 @@ class EpisodeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _episode_service_pb2.GetEpisodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_episode_service_pb2.EpisodeView, _abc.Awaitable[_episode_service_pb2.EpisodeView]]: ...
+
+    @_abc_1.abstractmethod
+    def GetEpisodes(
+        self,
+        request: _episode_service_pb2.GetEpisodesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_episode_service_pb2.GetEpisodesResponse, _abc.Awaitable[_episode_service_pb2.GetEpisodesResponse]]:
+        """The same of many at once."""
 
     @_abc_1.abstractmethod
     def ListEpisodes(
