@@ -4,6 +4,7 @@ Refuses to keep state: whatever it answers was asked for just now.
 """
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -25,11 +26,22 @@ from forgerl.trainer.v1 import policy_service_pb2_grpc
 from services.client.channels import Channels
 from services.client.places import Places
 from services.client.run_file import read_run_file
-from services.kernel.errors import Transient
+from services.kernel.errors import InvalidInput, Refused, Transient
 from services.kernel.rpc import to_error
 
 T = TypeVar("T")
 _PAGE = 500
+
+
+def _patience_s() -> float:
+    given = os.environ.get("FORGERL_PATIENCE_S") or "30"
+    try:
+        patience_s = float(given)
+    except ValueError:
+        patience_s = math.nan
+    if not 0 <= patience_s < math.inf:
+        raise InvalidInput("FORGERL_PATIENCE_S", given, "seconds, 0 or more")
+    return patience_s
 
 
 class AsyncClient:
@@ -42,8 +54,8 @@ class AsyncClient:
         # Its default remarks go to the terminal, which belongs to whoever uses this client.
         stamina.instrumentation.set_on_retry_hooks(())
         self._channels = Channels(places)
-        given = float(os.environ.get("FORGERL_PATIENCE_S") or 30.0)
-        self._patience_s, self._deadline_s = given if patience_s is None else patience_s, deadline_s
+        self._patience_s = _patience_s() if patience_s is None else patience_s
+        self._deadline_s, self._answered = deadline_s, False
         self.places = places
         self._runs = run_service_pb2_grpc.RunServiceStub(self._channels.to("gateway"))
         self._episodes = episode_service_pb2_grpc.EpisodeServiceStub(self._channels.to("gateway"))
@@ -67,12 +79,22 @@ class AsyncClient:
         async for attempt in stamina.retry_context(on=Transient, attempts=None, timeout=self._patience_s, wait_max=2.0):
             with attempt:
                 try:
-                    return await method(request, timeout=self._deadline_s)
+                    answer = await method(request, timeout=self._deadline_s)
+                    self._answered = True
+                    return answer
                 except grpc.RpcError as error:
-                    raise to_error(error) from error
+                    raise self._error(error) from error
                 except TimeoutError as error:
                     raise Transient(f"no answer within {self._deadline_s:g} s") from error
         raise AssertionError("unreachable")
+
+    def _error(self, error: grpc.RpcError) -> Exception:
+        """Patience is for services that come back; a stack that nobody has started doesn't."""
+        failure = to_error(error)
+        if isinstance(failure, Transient) and not self._answered and self.places.is_down():
+            name = self.places.folder.name if self.places.folder else ""
+            return Refused(f"instance {name} is not up: forgerl up starts it")
+        return failure
 
     async def _watch(self, method: Callable[..., Any], request: Any) -> AsyncIterator[Any]:
         """Views until the server has no more; opened again, at most for `patience_s`, when the service restarts."""

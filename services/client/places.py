@@ -5,10 +5,15 @@ Refuses to guess: without a record of a start and without FORGERL_GATEWAY_ADDRES
 
 import json
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from services.kernel.errors import NotFound, Refused
+from services.kernel.errors import InvalidInput, NotFound, Refused
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:/]+):\d{1,5}")
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +36,8 @@ class Places:
     def of(cls, instance: str | None = None) -> "Places":
         """Of a local instance (FORGERL_INSTANCE, else "default"); FORGERL_…_ADDRESS and FORGERL_TOKEN win.
 
-        Raises NotFound when neither says where the gateway is, Refused when there's no token.
+        Raises NotFound when neither says where the gateway is, Refused when there's no token, InvalidInput for an
+        address or a token that can't be one.
         """
         name = instance or os.environ.get("FORGERL_INSTANCE") or "default"
         folder = home() / name
@@ -46,6 +52,7 @@ class Places:
         addresses = {
             part: known.get(f"FORGERL_{part.upper()}_ADDRESS", "") for part in ("scheduler", "router", "trainer")
         }
+        _check(known)
         ca = known.get("FORGERL_TLS_CA")
         return cls(
             gateway=known["FORGERL_GATEWAY_ADDRESS"],
@@ -56,6 +63,23 @@ class Places:
             **addresses,
         )
 
+    def is_down(self) -> bool:
+        """Whether this machine's record says that the stack at `gateway` was stopped, or its `up` is gone."""
+        record = _record(self.folder) if self.folder else {}
+        if dict(record.get("env", {})).get("FORGERL_GATEWAY_ADDRESS") != self.gateway:
+            return False
+        return record.get("state") in ("stopped", "failed") or not Path(f"/proc/{record.get('pid')}").is_dir()
+
+
+def _check(known: Mapping[str, str]) -> None:
+    """Before gRPC takes seconds to say less."""
+    for part in ("GATEWAY", "SCHEDULER", "ROUTER", "TRAINER"):
+        address = known.get(name := f"FORGERL_{part}_ADDRESS")
+        if address and not _ADDRESS.fullmatch(address):
+            raise InvalidInput(name, address, "host:port")
+    if not (known["FORGERL_TOKEN"].isascii() and known["FORGERL_TOKEN"].isprintable()):
+        raise InvalidInput("FORGERL_TOKEN", "another character", "printable ASCII")
+
 
 def home() -> Path:
     """Folder of all instances: FORGERL_HOME, else `.forgerl` of the checkout, else of the working folder."""
@@ -65,11 +89,17 @@ def home() -> Path:
     return (CHECKOUT if (CHECKOUT / "deploy" / "stack.yaml").is_file() else Path.cwd()) / ".forgerl"
 
 
-def _recorded(folder: Path) -> dict[str, str]:
+def _record(folder: Path) -> dict[str, Any]:
+    """Of the last `up`; empty when there was none or it can't be read."""
     try:
-        return dict(json.loads((folder / "stack.json").read_text()).get("env", {}))
+        record = json.loads((folder / "stack.json").read_text())
     except (OSError, ValueError):
         return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _recorded(folder: Path) -> dict[str, str]:
+    return dict(_record(folder).get("env", {}))
 
 
 def read_secrets(folder: Path) -> dict[str, str]:
