@@ -14,8 +14,12 @@ import typer
 from services.cli.app import build_app
 from services.cli.errors import CommandError, StackFailed
 
-# gRPC's own words for a port where nobody listens.
+# gRPC's own words for a port where nobody listens, and for a host that there is not.
 _NOBODY = re.compile(r"failed to connect to all addresses.*?ipv[46]:(?:%5B)?([^\s;]+?:\d+)", re.DOTALL)
+
+_NO_HOST = re.compile(r"DNS resolution failed for ([^\s:]+)")
+# A file or another program has no width: nothing is cut off or wrapped for it.
+_WIDTH_WITHOUT_A_TERMINAL = "1000"
 
 
 def _describe(error: BaseException) -> tuple[str, int]:
@@ -33,6 +37,8 @@ def _describe(error: BaseException) -> tuple[str, int]:
     message = getattr(error, "message", None) or str(error) or type(error).__name__
     if nobody := _NOBODY.search(message):
         return f"nothing answers at {nobody[1]}: is the stack up? (forgerl status tells, forgerl up starts it)", 1
+    if no_host := _NO_HOST.search(message):
+        return f"no host is called {no_host[1]}: look at FORGERL_GATEWAY_ADDRESS and its kin", 1
     known = type(error).__module__.startswith("services.") or isinstance(error, OSError)
     return message if known else f"{type(error).__name__}: {message}", 1
 
@@ -46,6 +52,8 @@ def main() -> None:
     """Never returns."""
     # Libraries' own remarks are no answer to a command: SyntaxWarnings of a package that holds tasks.
     warnings.simplefilter("ignore")
+    if not sys.stdout.isatty():
+        os.environ.setdefault("COLUMNS", _WIDTH_WITHOUT_A_TERMINAL)
     try:
         code = build_app()(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):

@@ -14,9 +14,11 @@ from rich.table import Table
 from services.cli.engine_model import check_engine_model
 from services.cli.errors import CommandError, UsageError
 from services.cli.screen.live import follow_driver, follow_run
+from services.cli.screen.render import closing_line
 from services.client import AsyncClient, Client, Places, read_run_file
 from services.contract.run_spec import RUN_ID, check, resolve
 from services.environments.registry import environments
+from services.kernel.errors import InvalidInput
 
 STATES = {
     runs_pb.RUN_STATE_RUNNING: "running",
@@ -27,7 +29,10 @@ STATES = {
 
 def load_spec(file: Path) -> run_pb2.RunSpec:
     """A run file that was read and checked. Raises InvalidInput or UsageError with every problem."""
-    spec = read_run_file(file)
+    try:
+        spec = read_run_file(file)
+    except InvalidInput as error:
+        raise UsageError(error.message if error.field == str(file) else f"{file}: {error.message}") from error
     known = environments()
     # The agents' registry is rollout's; the gateway refuses an unknown one by the same words.
     problems = check(spec, list(known), [domain.agent for domain in resolve(spec).domains])
@@ -56,7 +61,7 @@ def start_run(instance: str | None, file: Path, name: str | None, steps: int | N
     check_engine_model(places, Path(spec.model.path))
 
     async def begin(client: AsyncClient) -> None:
-        await client.create_run(run_id, spec)
+        _not_removed(await client.create_run(run_id, spec))
         await drive(client, run_id)
 
     _with_client(places, begin)
@@ -67,6 +72,7 @@ def resume_run(instance: str | None, run_id: str, steps: int | None) -> None:
 
     async def again(client: AsyncClient) -> None:
         view = await client.run(run_id)
+        _not_removed(view)
         if view.state == runs_pb.RUN_STATE_ENDED and steps is None:
             raise UsageError(f"run {run_id} has ended ({view.end_reason}): --steps names a later end")
         if steps is not None:
@@ -74,6 +80,11 @@ def resume_run(instance: str | None, run_id: str, steps: int | None) -> None:
         await drive(client, run_id)
 
     _with_client(Places.of(instance), again)
+
+
+def _not_removed(view: runs_pb.RunView) -> None:
+    if view.state == runs_pb.RUN_STATE_REMOVED:
+        raise UsageError(f"run {view.run_id} was removed: --name names a new one")
 
 
 async def drive(client: AsyncClient, run_id: str) -> None:
@@ -86,6 +97,7 @@ async def drive(client: AsyncClient, run_id: str) -> None:
         raise
     if progress.run.failure:
         raise CommandError(f"run {run_id}: training was refused: {progress.run.failure}")
+    console.print(closing_line(progress.run, (progress.before, progress.after)), soft_wrap=True)
 
 
 def _with_client(places: Places, use: Callable[[AsyncClient], Coroutine[Any, Any, None]]) -> None:
@@ -134,6 +146,8 @@ def watch_run(instance: str | None, run_id: str) -> None:
     """Shows a run without feeding it."""
 
     async def look(client: AsyncClient) -> None:
-        await follow_run(client, run_id, Console(highlight=False))
+        console = Console(highlight=False)
+        await follow_run(client, run_id, console)
+        console.print(closing_line(await client.run(run_id)), soft_wrap=True)
 
     _with_client(Places.of(instance), look)

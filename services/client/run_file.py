@@ -24,11 +24,14 @@ def read_run_file(path: str | Path) -> run_pb2.RunSpec:
     """The spec of a file. Raises NotFound or InvalidInput whose field is a path such as `scheduling.window_items`."""
     path = Path(path)
     try:
-        written = tomllib.loads(path.read_text())
+        # Not the terminal's encoding but TOML's own; some editors put a byte order mark first.
+        written = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise NotFound(f"run file {path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotFound(f"run file {path}: {error}") from error
+    except OSError as error:
+        raise NotFound(f"run file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(str(path), f"{error.reason} at byte {error.start}", "TOML in UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(str(path), str(error), "TOML") from error
     spec = parse_spec(written)
@@ -102,7 +105,7 @@ def find_model(given: str, beside: Path) -> Path:
         if Path(given).is_absolute()
         else [Path.cwd() / given, beside / given, _checkout() / given]
     )
-    found = next((place.resolve() for place in places if place.is_dir()), None)
+    found = next((place.resolve() for place in places if _is_folder(place)), None)
     if found is None:
         raise InvalidInput("model.path", given, "a Hugging Face model directory; there's none of that name")
     for wanted in ("config.json", "tokenizer_config.json"):
@@ -117,11 +120,18 @@ def find_model(given: str, beside: Path) -> Path:
     return found
 
 
+def _is_folder(place: Path) -> bool:
+    try:
+        return place.is_dir()
+    except OSError:  # a name that is too long for one
+        return False
+
+
 def _has_chat_template(model: Path) -> bool:
     if (model / "chat_template.jinja").is_file() or (model / "chat_template.json").is_file():
         return True
     try:
-        return bool(json.loads((model / "tokenizer_config.json").read_text()).get("chat_template"))
+        return bool(json.loads((model / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template"))
     except ValueError as error:
         raise InvalidInput("model.path", str(model), f"a model whose tokenizer_config.json is JSON: {error}") from error
 

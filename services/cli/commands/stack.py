@@ -16,17 +16,16 @@ def register(app: typer.Typer) -> None:
 
 def up(
     engines: Annotated[int, typer.Option(help="vLLM engines, each with its sidecar.")] = 1,
-    only: Annotated[str, typer.Option(help="Only these children of deploy/stack.yaml, by comma.")] = "",
+    only: Annotated[str | None, typer.Option(help="Only these children of deploy/stack.yaml, by comma.")] = None,
     model: Annotated[Path | None, typer.Option(help="Model whose shape the engines serve.")] = None,
     instance: InstanceOption = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when all is up; `down` ends it.")] = False,
 ) -> None:
     """Start everything and keep it running until Ctrl-C."""
-    from services.cli.supervisor.opening import UpOptions
+    from services.cli.supervisor.opening import UpOptions, only_names
     from services.cli.up import up_attached, up_detached
 
-    names = tuple(part.strip() for part in only.split(",") if part.strip())
-    options = UpOptions(engines=engines, only=names, model=model)
+    options = UpOptions(engines=engines, only=only_names(only), model=model)
     if detach:
         up_detached(instance, options)
     else:

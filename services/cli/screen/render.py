@@ -1,7 +1,8 @@
 """From a snapshot to something that rich prints, or to one plain line. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from forgerl.gateway.v1 import run_service_pb2 as runs_pb
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from services.cli.screen.snapshot import NOT_YET, Snapshot
 from services.client.driver import Progress
+from services.client.evaluation import EvaluationResult
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -114,3 +116,14 @@ def plain(snapshot: Snapshot, progress: Progress | None) -> str:
     if snapshot.ledger:
         parts.append(f"staleness {snapshot.ledger.staleness_mean:.2f}")
     return " · ".join(parts)
+
+
+def closing_line(run: runs_pb.RunView, evaluations: Iterable[EvaluationResult | None] = ()) -> str:
+    """What remains on the terminal, or in a log, of a run that was followed to its end."""
+    parts = [f"{run.steps} steps", f"{run.episodes_sealed} episodes"]
+    if "reward_mean" in run.metrics:
+        parts.append(f"reward {_number(run.metrics['reward_mean'])}")
+    results = [result.domains for result in evaluations if result]
+    for name in sorted({name for domains in results for name in domains}):
+        parts.append(f"held-out {name} " + " → ".join(_number(d[name].rate, ".2f") for d in results if name in d))
+    return f"forgerl: run {run.run_id} has ended ({run.end_reason}): {' · '.join(parts)}"

@@ -35,6 +35,14 @@ class UpOptions:
     file: Path = CHECKOUT / "deploy" / "stack.yaml"
 
 
+def only_names(given: str | None) -> tuple[str, ...]:
+    """The names in `--only`; none when it wasn't given. Raises UsageError when it was, and names nobody."""
+    names = tuple(part.strip() for part in (given or "").split(",") if part.strip())
+    if given is not None and not names:
+        raise UsageError(f"--only: given {given!r}; allowed names of deploy/stack.yaml, by comma")
+    return names
+
+
 def running_supervisor(instance: Instance) -> ProcessId | None:
     """The `up` that holds the instance now."""
     state = instance.read_state()

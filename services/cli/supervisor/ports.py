@@ -41,8 +41,10 @@ class PortBook:
         variable = f"FORGERL_PORT_{name.upper().replace('-', '_')}"
         fixed = self._environ.get(variable)
         if fixed:
-            if not (fixed.isdigit() and 0 < int(fixed) < 65536):
+            if not (fixed.isascii() and fixed.isdigit() and 0 < int(fixed) < 65536):
                 raise UsageError(f"{variable}: given {fixed!r}; allowed 1 to 65535")
+            if other := next((known for known, port in self.ports.items() if port == int(fixed)), None):
+                raise UsageError(f"{variable}: given {fixed}, which is the port of {other}; allowed another")
             if not is_free(int(fixed)):
                 raise UsageError(f"port in use: {variable}={fixed} is taken by another process")
             return int(fixed)

@@ -1,5 +1,6 @@
 """Every error of the command is one clear line on stderr, an exit code that isn't 0, and no traceback."""
 
+import json
 import os
 import socket
 import subprocess
@@ -49,6 +50,9 @@ def run_file(folder, model, body: str = '[[domains]]\nname = "tool"\n') -> str:
         (["up", "--instance", "No Good"], ["instance: given 'No Good'; allowed 1 to 40 of a-z, 0-9 and -"]),
         (["up", "--engines", "0"], ["--engines: given 0; allowed 1 or more"]),
         (["up", "--engines", "two"], ["'--engines'", "a valid integer"]),
+        (["up", "--only", ""], ["--only: given ''; allowed names"]),
+        (["up", "--only", ","], ["--only: given ','; allowed names"]),
+        (["up", "--model", "x" * 5000], ["model.path", "there's none of that name"]),
         (["logs", "nobody"], ["no log of 'nobody'; allowed none yet"]),
         (["runs"], ["instance default was never started here", "forgerl up"]),
         (["show", "ep-1"], ["instance default was never started here"]),
@@ -69,6 +73,7 @@ def test_without_a_stack(tmp_path, model, arguments, parts):
         ('[scheduling]\nwindow_items = -3\n[[domains]]\nname = "tool"', ["scheduling.window_items: given -3"]),
         ('[[domains]]\nname = "chess"', ["chess", "allowed", "tool"]),
         ('name = "x', ["run.toml"]),
+        ('nonsense = 1\n[[domains]]\nname = "tool"', ["run.toml: nonsense: given 'an unknown field'"]),
         ('[[domains]]\nname = "tool"\n[sampling]\ntemperature = 0.0', ["sampling.temperature", "given 0"]),
     ],
 )
@@ -91,6 +96,45 @@ def test_a_port_that_is_taken_starts_nothing(tmp_path, model):
         done = forgerl(tmp_path, "up", FORGERL_PORT_GATEWAY=port, FORGERL_ENGINE_MODEL=str(model))
     assert_one_line(done, f"port in use: FORGERL_PORT_GATEWAY={port}")
     assert not (tmp_path / "home" / "default" / "stack.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        ({"FORGERL_PORT_GATEWAY": "²"}, ["FORGERL_PORT_GATEWAY: given '²'; allowed 1 to 65535"]),
+        ({"FORGERL_PORT_GATEWAY": "PORT", "FORGERL_PORT_GATEWAY_HTTP": "PORT"}, ["which is the port of gateway"]),
+    ],
+)
+def test_ports_that_are_none_or_that_two_would_share(tmp_path, model, more, parts):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    more = {name: value.replace("PORT", port) for name, value in more.items()}
+    assert_one_line(forgerl(tmp_path, "up", FORGERL_ENGINE_MODEL=str(model), **more), *parts)
+    assert not (tmp_path / "home" / "default" / "stack.json").exists()
+
+
+@pytest.mark.parametrize("command", [["runs"], ["watch", "r"], ["resume", "r"]])
+def test_a_stack_that_was_stopped_is_said_at_once(tmp_path, command):
+    folder = tmp_path / "home" / "default"
+    folder.mkdir(parents=True)
+    (folder / "secrets").write_text("FORGERL_TOKEN=t\n")
+    env = {f"FORGERL_{part}_ADDRESS": "127.0.0.1:9" for part in ("GATEWAY", "SCHEDULER", "ROUTER", "TRAINER")}
+    (folder / "stack.json").write_text(json.dumps({"state": "stopped", "pid": 1, "env": env}))
+    # The patience of `watch` and `resume` is 300 s; the subprocess is given 60.
+    assert_one_line(forgerl(tmp_path, *command), "instance default is not up: forgerl up starts it")
+
+
+def test_an_address_that_is_none_is_said_at_once(tmp_path):
+    done = forgerl(tmp_path, "runs", FORGERL_GATEWAY_ADDRESS="nonsense", FORGERL_TOKEN="t")
+    assert_one_line(done, "FORGERL_GATEWAY_ADDRESS: given 'nonsense'; allowed host:port")
+
+
+def test_a_run_file_is_read_in_utf8_whatever_the_terminal_speaks(tmp_path, model):
+    file = tmp_path / "run.toml"
+    file.write_bytes(f'\ufeff[model]\npath = "{model}"\n[[domains]]\nname = "tööl"\n'.encode())
+    done = forgerl(tmp_path, "run", str(file), LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert_one_line(done, "domains[0].name: given", "allowed")
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from forgerl.scheduler.v1 import scheduler_service_pb2 as scheduler_pb
 from forgerl.trainer.v1 import policy_service_pb2 as policy_pb
 from rich.console import Console
 
-from services.cli.screen.render import plain, screen, sparkline
+from services.cli.screen.render import closing_line, plain, screen, sparkline
 from services.cli.screen.snapshot import Snapshot, take
 from services.client import AsyncClient
+from services.client.evaluation import DomainResult, EvaluationResult
 from services.kernel.errors import ForgeError, NotFound, Transient
 
 
@@ -65,3 +66,15 @@ class _Silent:
 )
 async def test_a_run_that_is_not_there_yet_is_told_from_a_gateway_that_is_away(error: ForgeError, line: str):
     assert plain(await take(cast("AsyncClient", _Silent(error)), "r"), None) == line
+
+
+def test_the_closing_line_says_how_it_ended_and_what_was_reached():
+    run = runs_pb.RunView(run_id="r", steps=2, episodes_sealed=3, end_reason="steps", metrics={"reward_mean": 0.25})
+    before = EvaluationResult(0, {"qa": DomainResult(1, 4, 0), "tool": DomainResult(0, 4, 0)})
+    after = EvaluationResult(2, {"qa": DomainResult(3, 4, 0)})
+    assert closing_line(run, (before, after)) == (
+        "forgerl: run r has ended (steps): 2 steps · 3 episodes · reward 0.250 · held-out qa 0.25 → 0.75 · "
+        "held-out tool 0.00"
+    )
+    bare = runs_pb.RunView(run_id="r", end_reason="stopped")
+    assert closing_line(bare, (None, None)) == "forgerl: run r has ended (stopped): 0 steps · 0 episodes"
