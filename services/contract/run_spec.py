@@ -10,13 +10,16 @@ from collections.abc import Collection
 from forgerl.common.v1 import run_pb2
 
 from services.contract import scheduling_spec, training_spec
-from services.contract.bounds import FINITE, INT64_MAX, UINT32_MAX, within
+from services.contract.bounds import FINITE, INT64_MAX, LONGEST_S, MOST_ITEMS, UINT32_MAX, within
 from services.contract.rewards import RewardWeights, ordering_problems
 from services.contract.scheduling_spec import check_scheduling, fill_scheduling
 from services.contract.training_spec import check_training, fill_training
 
 RUN_ID = re.compile(r"[a-z0-9-]{1,40}")
 """Also a part of episode ids, file names and Kafka keys."""
+
+HOTTEST = 2.0
+"""What the engines take at most (vLLM 0.32)."""
 
 _SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 160}
 _REWARD = {"alpha": 0.1, "beta": 0.02, "gamma": 1.0, "time_base_s": 0.0}
@@ -56,6 +59,7 @@ def check(spec: run_pb2.RunSpec, environments: Collection[str], agents: Collecti
     problems += check_scheduling(resolved)
     problems += _check_reward(resolved)
     problems += check_training(resolved)
+    problems += within("evaluation.tasks_per_domain", resolved.evaluation.tasks_per_domain, 0, MOST_ITEMS)
     problems += _check_end(resolved.end)
     return problems
 
@@ -102,7 +106,7 @@ def _check_domains(spec: run_pb2.RunSpec, environments: Collection[str], agents:
         if domain.agent not in agents:
             problems.append(f"{where}.agent: given {domain.agent!r}; allowed {', '.join(sorted(agents))}")
         problems += within(f"{where}.weight", domain.weight, 0.0, FINITE)
-        problems += within(f"{where}.agent_timeout_s", domain.agent_timeout_s, 0.0, math.inf, open_low=True)
+        problems += within(f"{where}.agent_timeout_s", domain.agent_timeout_s, 0.0, LONGEST_S, open_low=True)
         problems += within(f"{where}.max_turns", domain.max_turns, 1, UINT32_MAX)
     total = sum(domain.weight for domain in spec.domains)
     if not 0 < total <= FINITE and not problems:
@@ -112,7 +116,7 @@ def _check_domains(spec: run_pb2.RunSpec, environments: Collection[str], agents:
 
 def _check_sampling(sampling: run_pb2.SamplingSpec) -> list[str]:
     return [
-        *within("sampling.temperature", sampling.temperature, 0.0, 10.0, open_low=True),
+        *within("sampling.temperature", sampling.temperature, 0.0, HOTTEST, open_low=True),
         *within("sampling.top_p", sampling.top_p, 0.0, 1.0, open_low=True),
         *within("sampling.max_tokens", sampling.max_tokens, 1, UINT32_MAX),
     ]
@@ -142,7 +146,7 @@ def _check_end(end: run_pb2.EndSpec) -> list[str]:
         if name == "target_reward":
             problems += within("end.target_reward", end.target_reward, -1.0, 2.0)
         elif name == "time_s":
-            problems += within("end.time_s", end.time_s, 0.0, math.inf, open_low=True)
+            problems += within("end.time_s", end.time_s, 0.0, LONGEST_S, open_low=True)
         else:
             problems += within(f"end.{name}", getattr(end, name), 1, math.inf)
     return problems

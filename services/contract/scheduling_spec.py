@@ -5,7 +5,7 @@ import re
 
 from forgerl.common.v1 import run_pb2
 
-from services.contract.bounds import FINITE, UINT32_MAX, within
+from services.contract.bounds import FINITE, LONGEST_S, MOST_ITEMS, within
 
 DEFAULTS = {
     "group_size": 8,
@@ -23,6 +23,8 @@ WINDOW_SHARE = 0.3
 AUTO_WINDOW = "auto"
 MAX_KEEP_STEPS = 100_000
 """More steps than a run has: whoever means everything says 0."""
+MOST_MEMBERS = 4096
+"""A group is submitted, waited for and trained as a whole."""
 _SHARE = re.compile(r"\d*\.?\d+")
 
 
@@ -77,8 +79,8 @@ def check_scheduling(spec: run_pb2.RunSpec) -> list[str]:
     queue = max(1, scheduling.queue_items)
     budget_s = max((domain.agent_timeout_s for domain in spec.domains), default=0.0)
     problems = [
-        *within("scheduling.group_size", scheduling.group_size, 2, UINT32_MAX),
-        *within("scheduling.queue_items", scheduling.queue_items, 1, UINT32_MAX),
+        *within("scheduling.group_size", scheduling.group_size, 2, MOST_MEMBERS),
+        *within("scheduling.queue_items", scheduling.queue_items, 1, MOST_ITEMS),
         *within("scheduling.items_per_batch", scheduling.items_per_batch, 1, queue),
         *within("scheduling.window_items", scheduling.window_items, 1, queue),
         *within("scheduling.in_flight_items", scheduling.in_flight_items, 1, queue),
@@ -87,8 +89,8 @@ def check_scheduling(spec: run_pb2.RunSpec) -> list[str]:
         *within("scheduling.keep_steps", scheduling.keep_steps, 0, MAX_KEEP_STEPS),
         *_check_window(scheduling),
     ]
-    if not budget_s < scheduling.deadline_s < math.inf:
-        allowed = f"above the longest agent_timeout_s ({budget_s:g})"
+    if not budget_s < scheduling.deadline_s <= LONGEST_S:
+        allowed = f"above the longest agent_timeout_s ({budget_s:g}), {LONGEST_S:g} at most"
         problems.append(f"scheduling.deadline_s: given {scheduling.deadline_s:g}; allowed {allowed}")
     return problems
 

@@ -75,15 +75,26 @@ def edit(path: str, value: object) -> Callable[[run_pb2.RunSpec], None]:
         (edit("scheduling.fleet_weight", float("inf")), "scheduling.fleet_weight: given inf; allowed above 0, finite"),
         (edit("reward.beta", float("inf")), "reward.beta: given inf; allowed at least 0, finite"),
         (edit("domain.weight", -1.0), "domains[0].weight: given -1; allowed at least 0"),
-        (edit("sampling.temperature", 0.0), "sampling.temperature: given 0; allowed above 0..10"),
+        (edit("sampling.temperature", 0.0), "sampling.temperature: given 0; allowed above 0..2"),
         (edit("scheduling.window_items", 33), "scheduling.window_items: given 33; allowed 1..32"),
         (edit("scheduling.window_items", 0), "scheduling.window_items: given 0; allowed 1..32"),
-        (edit("scheduling.queue_items", 0), "scheduling.queue_items: given 0; allowed at least 1"),
+        (edit("scheduling.queue_items", 0), "scheduling.queue_items: given 0; allowed 1..65536"),
         (edit("scheduling.in_flight_items", 0), "scheduling.in_flight_items: given 0; allowed 1..32"),
         (
             edit("scheduling.deadline_s", 60.0),
-            "scheduling.deadline_s: given 60; allowed above the longest agent_timeout_s (60)",
+            "scheduling.deadline_s: given 60; allowed above the longest agent_timeout_s (60), 1e+08 at most",
         ),
+        (
+            edit("scheduling.deadline_s", 1e300),
+            "scheduling.deadline_s: given 1e+300; allowed above the longest agent_timeout_s (60), 1e+08 at most",
+        ),
+        (edit("end.time_s", float("inf")), "end.time_s: given inf; allowed above 0..1e+08"),
+        (edit("end.time_s", 1e9), "end.time_s: given 1e+09; allowed above 0..1e+08"),
+        (edit("domain.agent_timeout_s", 1e9), "domains[0].agent_timeout_s: given 1e+09; allowed above 0..1e+08"),
+        (edit("sampling.temperature", 2.1), "sampling.temperature: given 2.1; allowed above 0..2"),
+        (edit("scheduling.group_size", 4097), "scheduling.group_size: given 4097; allowed 2..4096"),
+        (edit("scheduling.queue_items", 65537), "scheduling.queue_items: given 65537; allowed 1..65536"),
+        (edit("evaluation.tasks_per_domain", 65537), "evaluation.tasks_per_domain: given 65537; allowed 0..65536"),
         (edit("end.steps", 0), "end.steps: given 0; allowed at least 1"),
         (edit("training.cispo_cap", 0.0), "training.cispo_cap: given 0; allowed above 0"),
         (
@@ -145,7 +156,7 @@ def test_a_bound_on_tokens_that_whole_batches_would_not_keep_is_refused(
 def test_not_a_number_is_refused():
     spec = minimal()
     spec.sampling.temperature = float("nan")
-    assert check(spec, ENVIRONMENTS, AGENTS) == ["sampling.temperature: given nan; allowed above 0..10"]
+    assert check(spec, ENVIRONMENTS, AGENTS) == ["sampling.temperature: given nan; allowed above 0..2"]
 
 
 def test_weights_that_could_put_wrong_above_right_are_refused():
