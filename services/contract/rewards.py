@@ -132,8 +132,3 @@ def _turn_baselines(to_go: Sequence[Sequence[float]]) -> list[list[float]]:
 
 def _aligned(to_go: Sequence[float], turn: int) -> float:
     return to_go[min(turn, len(to_go) - 1)] if to_go else 0.0
-
-
-def has_spread(performances: Sequence[float], min_spread: float) -> bool:
-    """Whether a group can teach anything: two or more eligible members whose performance differs by more than this."""
-    return len(performances) >= 2 and max(performances) - min(performances) > min_spread

@@ -18,6 +18,11 @@ from services.trainer.domain.merging import FREE_CALLS, Pace
 from services.trainer.domain.rows import Row
 
 T = TypeVar("T")
+MODEL_FOLDER = "model"
+"""All weights, in a checkpoint: the very folder that is published."""
+
+ADAPTER_FOLDER = "adapter"
+"""Adapters in peft's form, in a checkpoint and beside a policy's merged weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,10 @@ from services.trainer.domain.merging import FREE_CALLS, Pace
 from services.trainer.domain.metrics import all_metrics
 from services.trainer.domain.preparation import PreparedBatch, prepare
 from services.trainer.domain.run_state import RunState
-from services.trainer.ports import Checkpoint, Checkpoints, Learner, Optimiser, Recipe
+from services.trainer.ports import ADAPTER_FOLDER, MODEL_FOLDER, Checkpoint, Checkpoints, Learner, Optimiser, Recipe
 
 T = TypeVar("T")
 POLICY_ROOT = "policies"
-MODEL_FOLDER = "model"
-ADAPTER_FOLDER = "adapter"
 
 
 class BatchReader(Protocol):

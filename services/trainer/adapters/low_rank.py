@@ -18,7 +18,6 @@ from torch import Tensor
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.ports import Optimiser
 
-ADAPTER_FOLDER = "adapter"
 WEIGHTS_FILE = "adapter_model.safetensors"
 CONFIG_FILE = "adapter_config.json"
 BASE_LAYER = ".base_layer."

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from services.trainer.adapters.batch_pass import BatchPass, clear_gradients
 from services.trainer.adapters.draft_training import DraftTraining, draft_settings
 from services.trainer.adapters.gradient_norms import norm_histogram, parameter_squares
-from services.trainer.adapters.low_rank import ADAPTER_FOLDER, adapt, load_adapter, merged, save_adapter
+from services.trainer.adapters.low_rank import adapt, load_adapter, merged, save_adapter
 from services.trainer.adapters.model_folder import (
     check_tokenizer,
     load_model,
@@ -31,12 +31,11 @@ from services.trainer.domain.merging import Pace
 from services.trainer.domain.packing import halves
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.rows import Row
-from services.trainer.ports import Optimiser, Ranks, Recipe
+from services.trainer.ports import ADAPTER_FOLDER, MODEL_FOLDER, Optimiser, Ranks, Recipe
 from services.trainer.ranks.alone import Alone
 from services.trainer.ranks.sharding import full
 from services.trainer.ranks.together import together
 
-MODEL_FOLDER = "model"
 OPTIMISER_FOLDER = "optimiser"
 
 

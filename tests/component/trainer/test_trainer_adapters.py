@@ -18,7 +18,6 @@ from services.trainer.adapters.torch_learner import TorchLearner
 from services.trainer.domain.episodes import plan_batch
 from services.trainer.domain.losses import Cispo
 from services.trainer.domain.rows import Row, RowRules, batch_rows
-from services.trainer.export import export_policy
 from services.trainer.ports import Recipe
 
 LOW_RANK = replace(OPTIMISER, learning_rate=1e-2, lora_rank=4, lora_alpha=8.0, base="models/tiny")
@@ -116,16 +115,15 @@ async def test_a_restart_goes_on_as_if_nothing_had_been(tmp_path: Path, model_fo
     assert not [name for name in checkpoint if name.startswith("model/")]
 
 
-async def test_an_exported_policy_is_merged_and_its_adapter_is_a_folder_of_its_own(tmp_path: Path, model_folder: Path):
+async def test_a_published_policy_is_merged_and_its_adapter_is_a_folder_of_its_own(tmp_path: Path, model_folder: Path):
     (tmp_path / "run").mkdir()
     bench = Bench(tmp_path / "run")
     await bench.create(model_folder, lora_rank=2)
     await bench.feed(await take_batch(bench, 1))
     policy = [m for m in await bench.published() if isinstance(m, PolicyPublished)][-1]
     assert policy.adapter
-    merged = await export_policy(bench.blobs, policy.uri, tmp_path / "merged")
-    assert "adapter/adapter_config.json" not in files_under(merged)
-    adapter = await export_policy(bench.blobs, policy.uri, tmp_path / "adapter", adapter=True)
+    merged = Path(policy.uri.removeprefix("file://"))
+    adapter = merged / "adapter"
     assert files_under(adapter) == {"adapter_config.json", "adapter_model.safetensors"}
     base = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     ours = logits(PeftModel.from_pretrained(base, adapter))

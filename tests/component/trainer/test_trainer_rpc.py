@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from services.kernel.errors import InvalidInput, NotFound
 from services.trainer.adapters.policy_scorer import PolicyScorer
 from services.trainer.entrypoints.rpc import PolicyRpc
-from services.trainer.export import export_policy
 
 CALL = cast(Any, None)
 
@@ -79,10 +78,8 @@ async def test_unknown_runs_policies_and_tokens_are_named(trained: Bench):
         await rpc(trained).ScoreTokens(pb.ScoreTokensRequest(run_id=RUN, token_ids=[1, 99]), CALL)
 
 
-async def test_an_exported_policy_is_an_ordinary_model_directory(trained: Bench, tmp_path: Path):
+async def test_a_published_policy_is_an_ordinary_model_directory(trained: Bench):
     policies = (await rpc(trained).ListPolicies(pb.ListPoliciesRequest(run_id=RUN), CALL)).policies
-    out = await export_policy(trained.blobs, policies[1].uri, tmp_path / "exported")
-    assert AutoModelForCausalLM.from_pretrained(out).config.vocab_size == 48
-    assert AutoTokenizer.from_pretrained(out).chat_template == "{{ messages }}"
-    with pytest.raises(InvalidInput, match="out"):
-        await export_policy(trained.blobs, policies[1].uri, out)
+    folder = policies[1].uri.removeprefix("file://")
+    assert AutoModelForCausalLM.from_pretrained(folder).config.vocab_size == 48
+    assert AutoTokenizer.from_pretrained(folder).chat_template == "{{ messages }}"

@@ -8,7 +8,6 @@ from services.contract.rewards import (
     Member,
     RewardWeights,
     group_advantages,
-    has_spread,
     ordering_problems,
     reward_to_go,
     speed,
@@ -118,13 +117,6 @@ def test_too_large_alpha_is_told():
 def test_a_group_of_one_has_no_baseline():
     with pytest.raises(ValueError, match="at least 2"):
         group_advantages([one_turn(1.0)], PLAIN)
-
-
-@pytest.mark.parametrize(
-    ("scores", "spread"), [([1.0], False), ([], False), ([1.0, 1.0], False), ([1.0, 0.995], False), ([1.0, 0.0], True)]
-)
-def test_spread(scores: list[float], spread: bool):
-    assert has_spread(scores, 0.01) is spread
 
 
 def test_divided_by_the_groups_standard_deviation():
