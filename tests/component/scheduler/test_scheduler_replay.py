@@ -22,7 +22,9 @@ from services.scheduler.ports import Entry
 
 
 def asked(bench: Bench, run: str = "r", **more: str) -> argparse.Namespace:
-    return argparse.Namespace(store=bench.url, run=run, **{"policy": None, "window": None, "against": None, **more})
+    return argparse.Namespace(
+        store=bench.url, run=run, **{"policy": None, "window": None, "against": None, "prunable": None, **more}
+    )
 
 
 async def play(bench: Bench, *order: int) -> None:

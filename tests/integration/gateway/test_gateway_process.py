@@ -29,6 +29,7 @@ FOREIGN = (
     "forgerl.trainer.policy.v1",
     "forgerl.scheduler.batch.v1",
     "forgerl.scheduler.admission.v1",
+    "forgerl.scheduler.retention.v1",
     "forgerl.rollout.episode.v1",
     "forgerl.reward.score.v1",
 )
