@@ -65,11 +65,11 @@ def prune(
     keep_steps: Annotated[
         int, typer.Option("--keep-steps", min=1, help="Keep what was trained or dropped in the last N steps.")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be freed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be freed, at most.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Again after every step, until the run ends.")] = False,
     instance: InstanceOption = None,
 ) -> None:
-    """Free old trajectories, also of a run that goes on. The record of every episode stays."""
+    """Have old trajectories and long texts freed, also of a run that goes on. The record of every episode stays."""
     from services.cli.retention_command import prune_data
 
     prune_data(instance, run, keep_steps, dry_run=dry_run, follow=follow)
