@@ -3,7 +3,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v pyth
 BIN := .venv/bin
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: demo test setup check fmt proto baseline chaos e2e engine-tests bench-demo clean
+# Said here, since another Python may not even be able to read setup.py.
+ONLY_311 := import sys; sys.version_info[:2] == (3, 11) or \
+  sys.exit('setup: Python 3.11 is needed, this is %s: make PYTHON=/path/to/python3.11 ...' % sys.version.split()[0])
+
+.PHONY: help demo test setup check fmt proto baseline chaos e2e engine-tests bench-demo clean
 
 demo: setup
 	@$(BIN)/python -m services.cli demo $(ARGS)
@@ -11,8 +15,14 @@ demo: setup
 test: setup
 	@$(BIN)/python -m pytest -m "not chaos and not engine" $(ARGS)
 
+help:
+	@echo "make demo    set up .venv, start everything, train a small model, show its reward rising"
+	@echo "make test    set up .venv, run the tests"
+	@echo "further: setup check fmt proto e2e chaos engine-tests bench-demo clean; ARGS=... goes to the command"
+
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: Python 3.11 is needed, none was found: make PYTHON=/path/to/python3.11 …" >&2; exit 1; }
+	@$(PYTHON) -c "$(ONLY_311)"
 	@$(PYTHON) deploy/local/setup.py
 
 check: setup

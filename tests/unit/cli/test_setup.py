@@ -41,3 +41,14 @@ def test_another_python_gets_one_clear_line():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert done.stderr.strip().startswith("setup: Python 3.11 is needed, this is") and "\n" not in done.stderr.strip()
+
+
+def test_a_python_that_can_not_read_setup_gets_that_line_as_well(tmp_path):
+    old, reached = tmp_path / "python2", tmp_path / "reached"
+    claim = "import sys; sys.version_info, sys.version = (2, 7, 18), '2.7.18 (default)'; exec(sys.argv[1])"
+    old.write_text(f'#!/bin/sh\n[ "$1" = -c ] || exec touch {reached}\nexec {sys.executable} -c "{claim}" "$2"\n')
+    old.chmod(0o755)
+    command = ["make", "--no-print-directory", f"PYTHON={old}", "setup"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and not reached.exists()
+    assert done.stderr.startswith("setup: Python 3.11 is needed, this is 2.7.18: make PYTHON=")
