@@ -16,6 +16,8 @@ from torch import Tensor
 
 from services.trainer.tree.flex import flex_tree_attention
 from services.trainer.tree.plan import AttentionPlan, Block, Causal, Rectangle
+from services.trainer.tree.tile_attention import tiles_backward, tiles_forward
+from services.trainer.tree.tiles import Tiles
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -25,6 +27,8 @@ def tree_attention(query_HSD: Tensor, key_HSD: Tensor, value_HSD: Tensor, plan: 
     """Attention output [H, S, D] of S slots for query [H, S, D], key and value [K, S, D], K a divisor of H."""
     if query_HSD.device.type != "cpu":
         return flex_tree_attention(query_HSD, key_HSD, value_HSD, plan, scale)
+    if plan.tiles is not None:
+        return _Tiles.apply(query_HSD, key_HSD, value_HSD, _Tiling(plan.tiles, scale))  # pyright: ignore
     return _TreeAttention.apply(query_HSD, key_HSD, value_HSD, _Calls(plan, scale))  # pyright: ignore[reportReturnType]
 
 
@@ -46,6 +50,26 @@ class _TreeAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad = grads[0].clone(memory_format=torch.contiguous_format)
         return (*backward_calls((grad, *ctx.saved_tensors), ctx.calls.plan, ctx.calls.scale), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    tiles: Tiles
+    scale: float
+
+
+class _Tiles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, calls: _Tiling) -> Tensor:
+        output, kept = tiles_forward(query, key, value, calls.tiles, calls.scale)
+        ctx.save_for_backward(query, key, value, *kept)
+        ctx.calls = calls
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, *kept = ctx.saved_tensors
+        return (*tiles_backward(grads[0], (query, key, value), kept, ctx.calls.tiles, ctx.calls.scale), None)
 
 
 def forward_calls(

@@ -14,7 +14,7 @@ import numpy as np
 from services.trainer.domain.merging import Pace
 from services.trainer.tree.cost import ATTENTION_PASSES, LINEAR_PASSES, ModelCost
 from services.trainer.tree.forest import Forest, Ints, build_forest
-from services.trainer.tree.plan import plan_attention, stacked
+from services.trainer.tree.plan import CALLS_A_GROUP, in_tiles, plan_attention, stacked
 from services.trainer.tree.scoring import unmergeable
 
 
@@ -83,7 +83,9 @@ def apart_work(samples: Sequence[Ints], trained: Sequence[Ints], cost: ModelCost
     rows, pairs = sum(len(places) for places in trained), sum(length * (length + 1) // 2 for length in lengths)
     linear = sum(lengths) * cost.layers_per_token + rows * cost.head_per_token
     starts = np.cumsum([0, *lengths]).tolist()
-    calls = len(stacked(list(zip(starts, lengths, strict=False))))
+    causals = stacked(list(zip(starts, lengths, strict=False)))
+    depths_S = np.concatenate([np.empty(0, np.int64), *(np.arange(length) for length in lengths)])
+    calls = CALLS_A_GROUP * len(in_tiles((causals, (), ()), depths_S)) or len(causals)
     return Work(LINEAR_PASSES * linear + ATTENTION_PASSES * pairs * cost.attention_per_pair, calls)
 
 

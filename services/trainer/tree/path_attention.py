@@ -8,6 +8,7 @@ pieces come as partition.py lays down, backwards in reverse.
 # torch's dispatcher has no types
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch import Tensor
 from services.trainer.tree.attention import backward_calls, forward_calls, tree_attention
 from services.trainer.tree.partition import Hang, Piece
 from services.trainer.tree.plan import AttentionPlan
+from services.trainer.tree.tile_attention import tiles_backward, tiles_forward
+from services.trainer.tree.tiles import Tiles
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -77,6 +80,8 @@ class PieceAttention:
                     "budget_tokens: on a GPU a forest is computed whole; allowed the forest's slots or more"
                 )
             return tree_attention(*inputs, self.plan, scale)
+        if self.plan.tiles is not None:
+            return _PathTiles.apply(*inputs, _TileCall(self, self.plan.tiles, layer, scale))  # pyright: ignore
         return _PathAttention.apply(*inputs, _Call(self, layer, scale))  # pyright: ignore[reportReturnType]
 
 
@@ -130,6 +135,56 @@ class _PathAttention(torch.autograd.Function):
         if piece.spine:
             store.hand_over(call.layer, piece.depth, totals[1], totals[2])
         return (*totals, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _TileCall:
+    of: PieceAttention
+    tiles: Tiles
+    layer: int
+    scale: float
+
+    def below_path(self, own: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The piece's keys and values, with those of the path above before them."""
+        if not self.tiles.above:
+            return own[0], own[1]
+        path = self.of.store.read(self.layer, 0, self.tiles.above)
+        # Slots first, as the library lays them out.
+        key, value = (
+            torch.cat([part.transpose(0, 1), mine.transpose(0, 1)]).transpose(0, 1)
+            for part, mine in zip(path, own, strict=True)
+        )
+        return key, value
+
+
+class _PathTiles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, call: _TileCall) -> Tensor:
+        piece, store = call.of.piece, call.of.store
+        output, kept = tiles_forward(query, *call.below_path((key, value)), call.tiles, call.scale)
+        if piece.spine:
+            store.write(call.layer, piece.depth, key, value)
+        ctx.call = call
+        ctx.save_for_backward(query, *(() if piece.spine else (key, value)), *kept)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        call: _TileCall = ctx.call
+        piece, store, above = call.of.piece, call.of.store, call.tiles.above
+        query, *saved = ctx.saved_tensors
+        if piece.spine:
+            own = store.read(call.layer, piece.depth, piece.depth + piece.slots)
+        else:
+            own, saved = saved[:2], saved[2:]
+        inputs = (query, *call.below_path(own))
+        of_query, *of_rest = tiles_backward(grads[0], inputs, saved, call.tiles, call.scale)
+        if above:
+            store.add(call.layer, of_rest[0][:, :above], of_rest[1][:, :above])
+        of_key, of_value = (total[:, above:] for total in of_rest)
+        if piece.spine:
+            store.hand_over(call.layer, piece.depth, of_key, of_value)
+        return of_query, of_key, of_value, None
 
 
 def _look_back(
