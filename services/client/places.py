@@ -48,7 +48,7 @@ class Places:
                 f"instance {name} was never started here ({folder}): forgerl up, or set FORGERL_GATEWAY_ADDRESS"
             )
         if not known.get("FORGERL_TOKEN"):
-            raise Refused(f"no token: {folder / 'secrets'} is missing and FORGERL_TOKEN is not set")
+            raise Refused(f"no token: {folder / 'secrets'} can't be read and FORGERL_TOKEN is not set")
         addresses = {
             part: known.get(f"FORGERL_{part.upper()}_ADDRESS", "") for part in ("scheduler", "router", "trainer")
         }

@@ -15,7 +15,7 @@ from services.cli.supervisor.child_log import Echo
 from services.cli.supervisor.free_disk import check_free_disk
 from services.cli.supervisor.health import HealthProbe, Tls
 from services.cli.supervisor.instance import CHECKOUT, Instance
-from services.cli.supervisor.ports import PortBook
+from services.cli.supervisor.ports import PortBook, check_variables
 from services.cli.supervisor.processes import ProcessId
 from services.cli.supervisor.stack_file import Resolver, Stack, read_stack_file, resolve, select
 from services.cli.supervisor.supervisor import Supervisor
@@ -76,6 +76,7 @@ class OpenInstance:
         model = options.model or Path(environ.get("FORGERL_ENGINE_MODEL") or SHIPPED_MODEL)
         model = find_model(str(model), Path.cwd())
         file = read_stack_file(options.file)
+        check_variables(options.file.read_text(), environ)
         entries = select(file, options.only, environ)
         book = PortBook(self.instance.read_state().get("ports", {}), environ)
         secrets = self.instance.make_secrets()

@@ -5,10 +5,28 @@ A port may be fixed by FORGERL_PORT_<NAME> (dashes become underscores).
 
 import os
 import random
+import re
 import socket
 from collections.abc import Mapping
 
 from services.cli.errors import UsageError
+
+_PREFIX = "FORGERL_PORT_"
+_NAMED = re.compile(r"\$\{port:((?:[^${}]|\$\{index\})+)\}")
+
+
+def variable_of(name: str) -> str:
+    """The variable that fixes the port of that name."""
+    return _PREFIX + name.upper().replace("-", "_")
+
+
+def check_variables(stack_text: str, environ: Mapping[str, str]) -> None:
+    """Raise UsageError for a FORGERL_PORT_… that fixes no port of the stack file: it would be ignored."""
+    names = sorted({variable_of(name.replace("${index}", "N")) for name in _NAMED.findall(stack_text)})
+    known = re.compile("|".join(re.sub(r"_N(?=_|$)", r"_\\d+", name) for name in names))
+    for given in environ:
+        if given.startswith(_PREFIX) and not known.fullmatch(given):
+            raise UsageError(f"{given}: fixes no port; allowed {', '.join(names)}")
 
 
 def is_free(port: int) -> bool:
@@ -38,7 +56,7 @@ class PortBook:
         return self.ports[name]
 
     def _choose(self, name: str) -> int:
-        variable = f"FORGERL_PORT_{name.upper().replace('-', '_')}"
+        variable = variable_of(name)
         fixed = self._environ.get(variable)
         if fixed:
             if not (fixed.isascii() and fixed.isdigit() and 0 < int(fixed) < 65536):

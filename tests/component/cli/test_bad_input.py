@@ -102,6 +102,10 @@ def test_a_port_that_is_taken_starts_nothing(tmp_path, model):
     ("more", "parts"),
     [
         ({"FORGERL_PORT_GATEWAY": "²"}, ["FORGERL_PORT_GATEWAY: given '²'; allowed 1 to 65535"]),
+        ({"FORGERL_PORT_GATEWY": "PORT"}, ["FORGERL_PORT_GATEWY: fixes no port; allowed FORGERL_PORT_BROKER, "]),
+        ({"FORGERL_PORT_ENGINE_N_EVENTS": "PORT"}, ["fixes no port", "FORGERL_PORT_ENGINE_N_EVENTS"]),
+        # Of a second engine that isn't asked for: no mistake, and the next one is told.
+        ({"FORGERL_PORT_ENGINE_2_EVENTS": "PORT", "FORGERL_PORT_GATEWAY": "0"}, ["FORGERL_PORT_GATEWAY: given '0'"]),
         ({"FORGERL_PORT_GATEWAY": "PORT", "FORGERL_PORT_GATEWAY_HTTP": "PORT"}, ["which is the port of gateway"]),
     ],
 )
