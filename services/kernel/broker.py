@@ -34,7 +34,7 @@ _SIGNAL_RETENTION_MS = 600_000
 _SIGNAL_S, _INTERRUPTED_S, _AWAY_S = 2.0, 2.0, 0.5
 # Tansu looks for new records only so often within a fetch's wait: longer is later, shorter is busier.
 _CONSUMER: dict[str, Any] = {
-    "batch": True, "no_reply": True, "fetch_max_wait_ms": 50, "max_partition_fetch_bytes": 16 * 1024 * 1024,
+    "batch": True, "no_reply": True, "fetch_max_wait_ms": 100, "max_partition_fetch_bytes": 16 * 1024 * 1024,
     "session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000,
 }  # fmt: skip
 
