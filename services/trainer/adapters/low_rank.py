@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -82,7 +83,7 @@ def load_adapter(model: Any, folder: Path) -> None:
     """Put saved adapter weights into an adapted model that isn't sharded yet. Raises StepRefused."""
     try:
         saved = load_file(folder / WEIGHTS_FILE)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise StepRefused(f"{folder / WEIGHTS_FILE} can't be loaded: {error}") from error
     for name, parameter in model.named_parameters():
         if name.endswith((DOWN, UP)):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
@@ -27,7 +28,7 @@ def load_model(folder: Path) -> torch.nn.Module:
     disable_progress_bar()
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise StepRefused(f"model.path: {folder} can't be loaded: {_first_line(error)}") from error
     _check_head(model, folder)
     return model

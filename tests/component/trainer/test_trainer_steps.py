@@ -272,6 +272,7 @@ async def test_stale_tokens_are_counted_as_stale_not_as_mismatch(bench: Bench, m
         ("missing", "allowed a Hugging Face model directory"),
         ("template", "has no chat template"),
         ("empty", "config.json"),
+        ("half copied", "can't be loaded: Error while deserializing header"),
     ],
 )
 async def test_a_model_that_cannot_be_used_is_one_clear_line(bench: Bench, tmp_path: Path, kind: str, line: str):
@@ -280,6 +281,9 @@ async def test_a_model_that_cannot_be_used_is_one_clear_line(bench: Bench, tmp_p
         make_model(folder, template=None)
     elif kind == "empty":
         folder.mkdir()
+    elif kind == "half copied":
+        weights = make_model(folder) / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1000])
     messages = await bench.create(folder)
     assert kinds(messages) == ["StepFailed"]
     failed = messages[0]
