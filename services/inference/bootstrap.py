@@ -24,7 +24,6 @@ from services.kernel.clock import RandomIds, SystemClock
 from services.kernel.event_store import EventStore
 from services.kernel.lifecycle import Part
 from services.kernel.rpc import RpcSecurity, serve
-from services.kernel.topics import BrokerSettings
 
 EVENT_MODULES = (gateway_pb2, inference_pb2, trainer_pb2, records_pb2)
 
@@ -34,7 +33,7 @@ async def build(settings: Settings) -> Sequence[Part]:
     clock = SystemClock()
     catalogue = Catalogue.from_modules(EVENT_MODULES)
     store = EventStore.open(settings.store_url, catalogue, clock, durability=settings.durability)
-    broker = Broker(BrokerSettings(settings.kafka_url, settings.kafka_replication), catalogue, store)
+    broker = Broker(settings.broker(), catalogue, store)
     incarnation = RandomIds(clock).new("inc")
     signals = WorkerSignals(broker.signal, settings.worker_id, settings.engine_url, incarnation)
     engine = VllmEngine(settings.engine_url, settings.token.get_secret_value(), settings.engine_timeout_s)

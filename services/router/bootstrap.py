@@ -12,7 +12,6 @@ from services.kernel.clock import RandomIds, SystemClock
 from services.kernel.event_store import EventStore
 from services.kernel.lifecycle import Part
 from services.kernel.rpc import RpcSecurity, serve
-from services.kernel.topics import BrokerSettings
 from services.router.application import Router
 from services.router.entrypoints.consumer import KV_TOPIC, POLICY_TOPIC, WORKER_TOPIC, Listener
 from services.router.entrypoints.rpc import RouterServicer
@@ -29,7 +28,7 @@ async def build(settings: Settings) -> Sequence[Part]:
     clock = SystemClock()
     catalogue = Catalogue.from_modules(EVENT_MODULES)
     store = EventStore.open(settings.store_url, catalogue, clock, durability=settings.durability)
-    broker = Broker(BrokerSettings(settings.kafka_url, settings.kafka_replication), catalogue, store)
+    broker = Broker(settings.broker(), catalogue, store)
     limits = Limits(**{name: getattr(settings, name) for name in Limits.__dataclass_fields__})
     fleet = Fleet(clock, limits)
     router = Router(fleet, Outside(clock, RandomIds(clock), random.random), limits)

@@ -20,7 +20,6 @@ from services.kernel.event_store import EventStore
 from services.kernel.lifecycle import Part
 from services.kernel.outbox import Relay
 from services.kernel.rpc import RpcSecurity, serve
-from services.kernel.topics import BrokerSettings
 from services.trainer.adapters.batches import Batches
 from services.trainer.adapters.checkpoint_folders import CheckpointFolders
 from services.trainer.adapters.curve_files import CurveFiles
@@ -97,8 +96,7 @@ async def service(settings: Settings, place: Place) -> Sequence[Part]:
     meter = Meter(clock, trace.get_tracer("forgerl.trainer"), settings.grad_noise_bound)
     keeping = Keeping(training, checkpoints, blobs, CurveFiles(settings.data_dir / "runs"))
     trainer = Trainer(runs, training, Batches(blobs), keeping, meter)
-    brokers = BrokerSettings(settings.kafka_url, settings.kafka_replication)
-    broker = Broker(brokers, catalogue, store)
+    broker = Broker(settings.broker(), catalogue, store)
     # One event a batch: a step is committed before the next one is looked at.
     broker.subscribe(TOPICS, service=SERVICE, handler=trainer.handle, max_batch=1)
     security = RpcSecurity(
@@ -106,4 +104,4 @@ async def service(settings: Settings, place: Place) -> Sequence[Part]:
     )
     rpc = PolicyRpc(runs, training, blobs, PolicyScorer())
     server = await serve([(add_PolicyServiceServicer_to_server, rpc)], settings.bind, security)
-    return (*ranks, server, Relay(store, brokers, catalogue, SERVICE), broker)
+    return (*ranks, server, Relay(store, settings.broker(), catalogue, SERVICE), broker)

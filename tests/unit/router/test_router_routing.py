@@ -167,7 +167,10 @@ async def test_a_groups_second_call_waits_for_the_first_ones_prefill(world: Worl
 async def test_a_short_prompt_is_not_held(world: World) -> None:
     world.two_workers()
     await world.router.route(order(100, group_id="g"), 0.0)
-    await world.router.route(order(100, call="c2", group_id="g"), 0.0)
+    second = asyncio.create_task(world.router.route(order(100, call="c2", group_id="g"), 30.0))
+    await asyncio.sleep(0)
+    # 0.015 + 0.1 * 0.1 + 0.02 * 0.1 * 0.05 = 0.025 s of prefill, below the 0.05 s that are worth waiting for.
+    assert second.done() and second.result().lease.worker_id == "w2"
 
 
 async def test_a_failed_call_empties_the_index_and_a_new_incarnation_too(world: World) -> None:
