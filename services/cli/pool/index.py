@@ -60,10 +60,14 @@ class EpisodeRow:
 
 @dataclass(slots=True)
 class PoolIndex:
-    """All episodes of a run, in the order of submission; its groups; how many steps were done."""
+    """All episodes of a run, in the order of submission; its groups; how many steps were done; whether it was removed.
+
+    Of a removed run the record of the queue is left.
+    """
 
     run_id: str
     steps: int = 0
+    removed: bool = False
     episodes: dict[str, EpisodeRow] = field(default_factory=dict[str, EpisodeRow])
     groups: dict[str, list[EpisodeRow]] = field(default_factory=dict[str, list[EpisodeRow]])
 
@@ -78,6 +82,10 @@ class PoolIndex:
                 self.steps = max(self.steps, int(record.step_failed.step))
             case "pruned":
                 self._pruned(record.pruned.episode_ids, record.taken_at_s)
+            case "run_removed":
+                # Who removes a run frees the trajectories of all its episodes, and the trainer's reports.
+                self.removed = True
+                self._pruned([row.episode_id for row in self.episodes.values() if row.readable], record.taken_at_s)
             case "step_done":
                 self.steps = max(self.steps, int(record.step_done.step))
                 for trained in record.step_done.episodes:
@@ -190,11 +198,9 @@ def outcome_name(number: int) -> str:
         return "unknown"
 
 
-def fold(run_id: str, records: Iterable[queue_pb2.QueueAdvanced], reports: Iterable[StepReport]) -> PoolIndex:
-    """The index of a run."""
+def fold(run_id: str, records: Iterable[queue_pb2.QueueAdvanced]) -> PoolIndex:
+    """The index of a run, as far as its queue knows."""
     index = PoolIndex(run_id)
     for record in records:
         index.take(record)
-    for report in reports:
-        index.report(report)
     return index

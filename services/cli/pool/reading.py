@@ -48,7 +48,10 @@ class Pool:
         if not events:
             raise UsageError(f"run: given {run_id!r}; the pool holds {', '.join(known) or 'none'}")
         records = [event.message for event in events if isinstance(event.message, QueueAdvanced)]
-        return fold(run_id, records, await self._reports(run_id) if reports else ())
+        index = fold(run_id, records)
+        for report in await self._reports(run_id) if reports and not index.removed else ():
+            index.report(report)
+        return index
 
     async def trajectories(self, rows: Sequence[EpisodeRow]) -> AsyncIterator[tuple[EpisodeRow, Trajectory]]:
         """The sealed trajectories among the rows, in their order; `pruned` then lists those that are gone.

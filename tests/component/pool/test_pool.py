@@ -1,5 +1,6 @@
 """The data pool from real stores and blobs: what became of every episode, SQL over it, exports, and refusals."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -242,3 +243,36 @@ def test_a_moved_stack_is_still_read(folder, tmp_path, monkeypatch, ask):
         (folder / name).rename(moved / name)
     monkeypatch.setenv("FORGERL_DATA_DIR", str(moved))
     assert ask("select count(*) n from turns") == [{"n": 6}]
+
+
+async def _remove(folder: Path) -> None:
+    """What `forgerl rm` leaves: the record of the queue, and no blob."""
+    catalogue = Catalogue.from_modules((gateway_pb2, scheduler_pb2, trainer_pb2))
+    store = EventStore.open(f"sqlite:///{folder}/stores/scheduler.db", catalogue, ManualClock(NOW))
+    version = len(await store.read("scheduler.queue/r"))
+    await store.append([Write("scheduler.queue/r", version, (record(9, run_removed=queue_pb2.RunRemovedFact()),))])
+    await store.close()
+    for blob in (folder / "blobs").rglob("*"):
+        if blob.is_file():
+            blob.unlink()
+
+
+async def test_a_removed_run_keeps_its_record_and_stops_no_query(folder, capsys, monkeypatch):
+    await _remove(folder)
+
+    def asked(sql: str) -> list[dict]:
+        monkeypatch.setattr("sys.argv", ["forgerl", "data", "query", sql, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert ended.value.code == 0, said.err
+        return [json.loads(line) for line in said.out.splitlines()]
+
+    rows = await asyncio.to_thread(asked, "select episode_id, batch, epoch(pruned_at) as gone from episodes order by 1")
+    assert [list(row.values()) for row in rows] == [
+        ["a", 5, T0 + 9],
+        ["b", None, T0 + 9],
+        ["c", None, T0 + 9],
+        ["d", None, None],
+    ]
+    assert await asyncio.to_thread(asked, "select * from turns") == []
