@@ -3,11 +3,13 @@
 FORGERL_DEBUG=1 shows the traceback as well. Refuses to import what a command doesn't need, so that it starts at once.
 """
 
+import contextlib
 import os
 import re
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 
 import typer
 
@@ -18,8 +20,6 @@ from services.cli.errors import CommandError, StackFailed
 _NOBODY = re.compile(r"failed to connect to all addresses.*?ipv[46]:(?:%5B)?([^\s;]+?:\d+)", re.DOTALL)
 
 _NO_HOST = re.compile(r"DNS resolution failed for ([^\s:]+)")
-# A file or another program has no width: nothing is cut off or wrapped for it.
-_WIDTH_WITHOUT_A_TERMINAL = "1000"
 
 
 def _describe(error: BaseException) -> tuple[str, int]:
@@ -48,14 +48,26 @@ def _one_line(text: str) -> str:
     return "\n  ".join([" ".join(first.split()), *rest])
 
 
+@contextlib.contextmanager
+def _no_width_without_a_terminal() -> Iterator[None]:
+    """A file or another program has no width: nothing is cut off or wrapped for it, unless COLUMNS says so."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        yield
+        return
+    os.environ["COLUMNS"] = "1000"
+    try:
+        yield
+    finally:
+        del os.environ["COLUMNS"]
+
+
 def main() -> None:
     """Never returns."""
     # Libraries' own remarks are no answer to a command: SyntaxWarnings of a package that holds tasks.
     warnings.simplefilter("ignore")
-    if not sys.stdout.isatty():
-        os.environ.setdefault("COLUMNS", _WIDTH_WITHOUT_A_TERMINAL)
     try:
-        code = build_app()(standalone_mode=False)
+        with _no_width_without_a_terminal():
+            code = build_app()(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:

@@ -186,6 +186,18 @@ def test_status_of_what_is_not_up_has_an_exit_code_of_its_own(tmp_path):
     assert done.returncode == 3 and done.stdout.strip() == "forgerl: instance default is not up"
 
 
+def test_a_pipe_has_no_width(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORGERL_")}
+    code = "from rich.console import Console; from services.cli import __main__ as m\n"
+    code += "with m._no_width_without_a_terminal(): print(Console().width)\nprint(Console().width)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=kept)
+    assert done.stdout.split() == ["1000", "80"]
+    narrow = {**kept, "COLUMNS": "60"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=narrow)
+    assert done.stdout.split() == ["60", "60"]
+
+
 def test_help_comes_at_once(tmp_path):
     import time
 
