@@ -113,6 +113,7 @@ def find_model(given: str, beside: Path) -> Path:
             raise InvalidInput("model.path", given, f"a Hugging Face model directory; {wanted} is missing in {found}")
     if not any(found.glob("*.safetensors")):
         raise InvalidInput("model.path", given, f"a model with *.safetensors; there are none in {found}")
+    _fields_of(found / "config.json")
     if not _has_chat_template(found):
         raise InvalidInput(
             "model.path", given, f"a model whose tokenizer has a chat template; that of {found} has none"
@@ -130,10 +131,20 @@ def _is_folder(place: Path) -> bool:
 def _has_chat_template(model: Path) -> bool:
     if (model / "chat_template.jinja").is_file() or (model / "chat_template.json").is_file():
         return True
+    return bool(_fields_of(model / "tokenizer_config.json").get("chat_template"))
+
+
+def _fields_of(file: Path) -> dict[str, Any]:
+    given, allowed = str(file.parent), f"a model whose {file.name} is a JSON object"
     try:
-        return bool(json.loads((model / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template"))
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput("model.path", given, f"{allowed}: {error.strerror}") from error
     except ValueError as error:
-        raise InvalidInput("model.path", str(model), f"a model whose tokenizer_config.json is JSON: {error}") from error
+        raise InvalidInput("model.path", given, f"{allowed}: {error}") from error
+    if not isinstance(fields, dict):
+        raise InvalidInput("model.path", given, allowed)
+    return fields
 
 
 def _checkout() -> Path:

@@ -86,3 +86,12 @@ def test_missing_files_are_named(tmp_path):
 def test_the_shipped_run_files_may_run(file):
     spec = read_run_file(file)
     assert check(spec, ["reasoning", "tool", "qa"], ["tool_loop", "openai_script"]) == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe", b""])
+def test_a_model_whose_settings_are_no_json_object_is_refused_before_anything_starts(tmp_path, name, content):
+    folder = model(tmp_path / "m")
+    (folder / name).write_bytes(content)
+    with pytest.raises(InvalidInput, match=f"model.path: given .*m'; allowed a model whose {name} is a JSON object"):
+        find_model(str(folder), tmp_path)
