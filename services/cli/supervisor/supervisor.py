@@ -25,6 +25,8 @@ from services.cli.supervisor.stack_file import Child, Stack
 _LOOK_AGAIN_S = 0.25
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 15.0
+# How services, engine and pool of KV end where trying again can't help.
+_SETTINGS_REFUSED = 2
 
 
 @dataclass(slots=True)
@@ -152,6 +154,8 @@ class Supervisor:
             await watched.process.stop()
 
     async def _pause_before_restart(self, watched: _Watched, code: int) -> None:
+        if code == _SETTINGS_REFUSED and not watched.healthy.is_set():
+            raise self._failed(watched, "refuses its settings")
         now_s = time.monotonic()
         watched.deaths.append(now_s)
         while watched.deaths[0] < now_s - watched.child.restart_window_s:

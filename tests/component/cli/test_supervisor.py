@@ -142,6 +142,16 @@ async def test_a_spent_budget_stops_all_and_shows_the_last_lines(home):
     assert notes(home)[-1] == "stop good"
 
 
+async def test_refused_settings_stop_all_without_another_try(home):
+    refusing = "import sys; print('bad: FORGERL_X: given 1; allowed 2'); sys.exit(2)"
+    file = write_stack(home, {"good": listener(home, "good"), "bad": python(refusing, restarts=5, health=NOBODY)})
+    opened = OpenInstance(Instance.named("t"))
+    with pytest.raises(StackFailed, match="bad: refuses its settings") as raised:
+        await run_until_healthy(opened, file)
+    assert raised.value.last_lines == ("bad: FORGERL_X: given 1; allowed 2",)
+    assert processes.marked(opened.instance.dir) == []
+
+
 async def test_a_child_that_never_gets_healthy_stops_all(home):
     slow = python(NEVER_HEALTHY, start_timeout_s=1, health=NOBODY)
     file = write_stack(home, {"slow": slow, "after": listener(home, "after", depends_on=["slow"])})
