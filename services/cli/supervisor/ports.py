@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from services.cli.errors import UsageError
 
 _PREFIX = "FORGERL_PORT_"
+_RANGE = range(15_000, 32_000)
 _NAMED = re.compile(r"\$\{port:((?:[^${}]|\$\{index\})+)\}")
 
 
@@ -74,7 +75,7 @@ class PortBook:
     def _any_free(self) -> int:
         # Below the range from which the system takes ports for outgoing connections: one of those could
         # otherwise sit on a child's port just when it starts again.
-        while True:
-            port = self._random.randrange(15_000, 32_000)
+        for port in self._random.sample(_RANGE, len(_RANGE)):
             if port not in self.ports.values() and is_free(port):
                 return port
+        raise UsageError(f"no port is free from {_RANGE[0]} to {_RANGE[-1]}: {_PREFIX}… names others")

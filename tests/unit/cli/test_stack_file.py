@@ -112,3 +112,9 @@ def test_ports_are_kept_while_they_are_free():
 def test_a_fixed_port_must_be_a_port(given):
     with pytest.raises(UsageError, match="FORGERL_PORT_GATEWAY_HTTP: given"):
         PortBook({}, {"FORGERL_PORT_GATEWAY_HTTP": given}).port_of("gateway-http")
+
+
+def test_a_machine_without_a_free_port_says_so(monkeypatch):
+    monkeypatch.setattr("services.cli.supervisor.ports.is_free", lambda port: False)
+    with pytest.raises(UsageError, match="no port is free from 15000 to 31999: FORGERL_PORT_… names others"):
+        PortBook({}, {}).port_of("gateway")
