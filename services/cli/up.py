@@ -92,4 +92,4 @@ def up_detached(instance_name: str | None, options: UpOptions) -> None:
     if process.returncode == UsageError.exit_code:
         raise UsageError(line)
     what = line.removesuffix("; its last lines:") or f"up ended with {process.returncode}"
-    raise StackFailed(what, tuple(said[-15:]))
+    raise StackFailed(what, tuple(line.removeprefix("  ") for line in said if not line.startswith("forgerl: "))[-15:])

@@ -186,6 +186,14 @@ def test_status_of_what_is_not_up_has_an_exit_code_of_its_own(tmp_path):
     assert done.returncode == 3 and done.stdout.strip() == "forgerl: instance default is not up"
 
 
+def test_a_variable_that_a_service_does_not_know_ends_the_start_and_is_said_once(tmp_path, model):
+    arguments = ("up", "--only", "gateway", "--detach")
+    done = forgerl(tmp_path, *arguments, FORGERL_GATEWAY_NOPE="1", FORGERL_ENGINE_MODEL=str(model))
+    first, *said = done.stderr.splitlines()
+    assert done.returncode == 1 and first == "forgerl: gateway: refuses its settings; its last lines:"
+    assert len(said) == 1 and said[0].startswith("  gateway: FORGERL_GATEWAY_NOPE: given 'a value'; allowed only ")
+
+
 def test_a_pipe_has_no_width(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FORGERL_")}
