@@ -110,8 +110,12 @@ class Desk:
 
         async def decide(batch: Batch) -> None:
             run = await self._folds.run(run_id, batch)
-            if run.running:
+            if run.running and run.spec.end == end:
                 return
+            if run.running:
+                raise Refused(
+                    f"run {run_id}: given another end while it runs; allowed once it has ended, or been stopped"
+                )
             if run.state == run_api.RUN_STATE_REMOVED:
                 raise Refused(f"run {run_id}: given a removed one; allowed an ended one")
             spec = run_pb2.RunSpec()
@@ -237,6 +241,10 @@ def _check_submission(given: episode_service_pb2.Submission) -> None:
         raise InvalidInput("pinned_step", "nothing", "the policy step to evaluate")
     if not given.task.environment or not given.task.task_id:
         raise InvalidInput("task", "one without environment or task_id", "both")
+    if given.task.split not in task_pb2.Split.values():
+        raise InvalidInput("task.split", int(given.task.split), "SPLIT_TRAIN or SPLIT_HELDOUT")
+    if given.kind == task_pb2.EPISODE_KIND_TRAIN and given.task.split == task_pb2.SPLIT_HELDOUT:
+        raise InvalidInput("task.split", "SPLIT_HELDOUT", "SPLIT_TRAIN in a training episode")
 
 
 def _check_run(run: Run, given: episode_service_pb2.Submission) -> None:

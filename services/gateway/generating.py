@@ -206,7 +206,7 @@ class Generating:
         if job.live.call.logprobs is not None and piece.logprobs_json:
             job.entries.append(piece.logprobs_json)
         if job.feeder is not None:
-            await job.feeder.add(piece.token_ids)
+            await job.feeder.add(piece.text_ids)
 
     def _conclude(self, job: _Job, reason: str) -> None:
         if reason == "abort":

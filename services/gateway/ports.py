@@ -87,6 +87,12 @@ class Piece:
     cached_tokens: int = 0
     logprobs_json: str = ""
 
+    @property
+    def text_ids(self) -> tuple[int, ...]:
+        """The ids that say something: the one by which the model ended its turn is a mark of the template."""
+        ended = self.finish_reason == "stop" and not self.stopped_by
+        return self.token_ids[:-1] if ended else self.token_ids
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:

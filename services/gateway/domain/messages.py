@@ -15,6 +15,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 _VOLATILE_LINE = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 """Some clients put a line that changes with every request into the system prompt: matching leaves it out."""
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 class BadMessage(ValueError):
     """A message that can't be used; `field`, `given` and `allowed` say what is wrong."""
@@ -67,7 +69,12 @@ def parse_messages(raw: object) -> tuple[Message, ...]:
     """The messages of a request; at least one. Raises BadMessage."""
     if not isinstance(raw, list) or not raw:
         raise BadMessage("messages", "nothing" if not raw else "no list", "a list of at least one message")
-    return tuple(parse_message(item, f"messages[{index}]") for index, item in enumerate(cast(list[object], raw)))
+    messages = tuple(parse_message(item, f"messages[{index}]") for index, item in enumerate(cast(list[object], raw)))
+    for index, message in enumerate(messages):
+        # JSON can carry half of a surrogate pair, which no tokenizer takes.
+        if not message.content.isascii() and _LONE_SURROGATE.search(message.content):
+            raise BadMessage(f"messages[{index}].content", "half of a surrogate pair", "text that has a form in UTF-8")
+    return messages
 
 
 def _text(raw: object, where: str) -> str:

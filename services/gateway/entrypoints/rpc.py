@@ -164,6 +164,7 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
         return answer
 
     async def ListEpisodes(self, request, context):
+        await self._doors.folds.run(request.run_id)
         await self._doors.views.catch_up()
         lines = self._doors.views.episodes
         ids = [

@@ -39,9 +39,9 @@ def merged_ids(text: str) -> list[int]:
     return ids
 
 
-def text_of(ids: list[int]) -> str:
-    """Inverse of both, specials left out."""
-    back = {token: text for text, token in MERGES.items()}
+def text_of(ids: list[int], specials: bool = False) -> str:
+    """Inverse of both; specials left out, or shown."""
+    back = {token: text for text, token in MERGES.items()} | (NAMES if specials else {})
     return "".join(back.get(token) or (chr(token - 100) if token >= 100 else "") for token in ids)
 
 
@@ -206,7 +206,8 @@ class ScriptedEngine:
         state = body["stream_state"] or {"ids": [], "content": "", "calls": 0}
         choice = body["generate_chunk"]["choices"][0]
         ids = [*state["ids"], *choice["token_ids"]]
-        message = self.parse(text_of(ids))
+        # As vLLM's derenderer does: step by step it shows specials, and leaves them out only of a whole answer.
+        message = self.parse(text_of(ids, specials=True))
         content = (message["content"] or "").removesuffix("<")
         new = message["tool_calls"][state["calls"] :]
         calls = [{**call, "index": state["calls"] + i} for i, call in enumerate(new)]

@@ -144,6 +144,68 @@ async def test_bad_keys_bodies_and_sizes_are_refused_in_openais_words(rig: Rig):
     assert (await rig.tree()).nodes == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "param", "says_what"),
+    [
+        ({"temperature": 3}, "temperature", "less than or equal to 2"),
+        ({"seed": "x"}, "seed", "integer"),
+        ({"response_format": "json"}, "response_format", "dictionary"),
+        ({"tools": ["calc"]}, "tools[0].type", "'function'"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type", "'function'"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name", "name"),
+        ({"messages": [{"role": "user", "content": "\ud800 x"}]}, "messages[0].content", "UTF-8"),
+    ],
+)
+async def test_what_an_engine_would_stumble_over_is_refused_by_name(rig: Rig, fields: dict, param: str, says_what: str):
+    key = await rig.episode()
+    body = json.dumps({"model": "m", "messages": ASK, **fields})
+    async with httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}) as client:
+        answer = await client.post(f"{rig.url}/v1/chat/completions", content=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    assert says_what in error["message"] and "\n" not in error["message"]
+
+
+async def test_a_body_nested_without_end_is_no_json_object(rig: Rig):
+    key = await rig.episode()
+    async with httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}) as client:
+        answer = await client.post(f"{rig.url}/v1/chat/completions", content="[" * 100_000)
+    assert answer.status_code == 400 and "a JSON object" in answer.json()["error"]["message"]
+
+
+async def test_what_is_not_served_is_said_as_the_sdk_reads_it(rig: Rig):
+    client = rig.openai(await rig.episode())
+    assert (await client.models.retrieve("org/any")).id == "org/any"
+    with pytest.raises(openai.NotFoundError, match="POST /v1/embeddings: not served here") as missing:
+        await client.embeddings.create(model="m", input="x")
+    assert missing.value.code == "unknown_url"
+    async with httpx.AsyncClient() as plain:
+        answer = await plain.get(f"{rig.url}/v1/chat/completions")
+    assert answer.status_code == 405 and answer.json()["error"]["code"] == "unknown_url"
+
+
+async def test_a_tool_without_parameters_takes_none(rig: Rig, engine: ScriptedEngine):
+    key = await rig.episode()
+    engine.scripts.append(says("x"))
+    bare = {"type": "function", "function": {"name": "now"}}
+    await rig.openai(key).chat.completions.create(model="m", messages=ASK, tools=[bare])  # type: ignore[arg-type,list-item]
+    assert engine.renders[0]["tools"][0]["function"]["parameters"] == {"type": "object", "properties": {}}
+
+
+async def test_a_streamed_answer_sent_back_continues_its_turn(rig: Rig, engine: ScriptedEngine):
+    key = await rig.episode()
+    engine.scripts += [says("hello"), says("there")]
+    client = rig.openai(key)
+    stream = await client.chat.completions.create(model="m", messages=ASK, stream=True)  # type: ignore[arg-type]
+    text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+    assert text == "hello"
+    more = [*ASK, {"role": "assistant", "content": text}, {"role": "user", "content": "and?"}]
+    await client.chat.completions.create(model="m", messages=more)  # type: ignore[arg-type]
+    tree = await rig.tree()
+    assert tree.nodes[2].message.content == "hello"
+    assert [node.parent_id for node in tree.nodes] == [-1, 0, 1, 2, 3]
+
+
 async def test_a_prompt_beyond_the_model_is_a_context_overflow(rig: Rig, engine: ScriptedEngine):
     key = await rig.episode()
     # "user", newline, the text, start, end, newline, and "assistant", newline after its start: 19 ids and the text.

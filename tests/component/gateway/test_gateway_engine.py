@@ -136,6 +136,17 @@ async def test_unary_and_streamed_answers_hold_every_sampled_id(gateway: Rig, re
     assert "What is 12 + 30?" in real.text(prompts(tree)[0])
 
 
+async def test_a_stream_says_what_the_whole_answer_says(gateway: Rig):
+    client = gateway.openai(await gateway.episode())
+    for seed in range(4):
+        asked: dict[str, Any] = {"model": "m", "messages": ASK, "seed": seed, "max_tokens": 200}
+        whole = (await client.chat.completions.create(**asked)).choices[0]
+        stream = await client.chat.completions.create(**asked, stream=True)
+        content = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+        assert whole.finish_reason == "stop", "an answer that the model did not end shows nothing here"
+        assert content.strip() == (whole.message.content or "").strip() and "<|im_end|>" not in content
+
+
 async def test_conversation_with_a_tool_keeps_its_ids_and_shows_each_message_once(gateway: Rig, real: RealEngine):
     client = gateway.openai(await gateway.episode())
     messages: list[dict[str, Any]] = list(ASK)

@@ -234,6 +234,14 @@ async def test_submissions_are_idempotent_by_content(rig: Rig):
         await rig.desk.submit(submission("ep-11", run_id="unknown"))
     with pytest.raises(InvalidInput, match="pinned_step"):
         await rig.desk.submit(submission("ep-12", kind=task_pb2.EPISODE_KIND_EVALUATION))
+    heldout = task_pb2.Task(environment="tool", task_id="t", split=task_pb2.SPLIT_HELDOUT)
+    with pytest.raises(InvalidInput, match=r"task\.split: given 'SPLIT_HELDOUT'; allowed SPLIT_TRAIN in a training"):
+        await rig.desk.submit(submission("ep-13", task=heldout))
+    evaluation = {"kind": task_pb2.EPISODE_KIND_EVALUATION, "pinned_step": 0, "group_id": ""}
+    assert await rig.desk.submit(submission("ep-14", task=heldout, **evaluation)) is True
+    heldout.split = 7  # type: ignore[assignment]
+    with pytest.raises(InvalidInput, match=r"task\.split: given 7"):
+        await rig.desk.submit(submission("ep-15", task=heldout, **evaluation))
 
 
 async def test_one_run_trains_at_a_time(rig: Rig):
@@ -279,6 +287,9 @@ async def test_run_ends_by_steps_in_the_same_transaction_and_resumes(rig: Rig):
     with pytest.raises(BadSpec, match=r"end.steps: given 3; allowed above 3"):
         await rig.desk.resume_run("r1", run_pb2.EndSpec(steps=3))
     assert (await rig.desk.resume_run("r1", run_pb2.EndSpec(steps=5))).running
+    assert (await rig.desk.resume_run("r1", run_pb2.EndSpec(steps=5))).running
+    with pytest.raises(Refused, match="another end while it runs"):
+        await rig.desk.resume_run("r1", run_pb2.EndSpec(steps=9))
 
 
 async def test_run_ends_when_enough_episodes_were_trained_or_dropped(rig: Rig):

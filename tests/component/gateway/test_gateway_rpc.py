@@ -163,6 +163,8 @@ async def test_refusals_have_their_status_and_one_line_a_problem(rig: Rig, chann
     assert status is grpc.StatusCode.INVALID_ARGUMENT
     assert "run_id: given 'R!'" in words and "domains[0].environment: given 'nowhere'" in words
     assert (await code_of(runs.GetRun(run_api.GetRunRequest(run_id="x"))))[0] is grpc.StatusCode.NOT_FOUND
+    listed = episodes.ListEpisodes(episode_api.ListEpisodesRequest(run_id="x"))
+    assert (await code_of(listed))[0] is grpc.StatusCode.NOT_FOUND
     await rig.episode("a")
     again = submission("a", group_id="other")
     assert (await code_of(episodes.SubmitEpisode(again)))[0] is grpc.StatusCode.ALREADY_EXISTS

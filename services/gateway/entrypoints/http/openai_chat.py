@@ -37,6 +37,7 @@ _CARRIED = (
     "stop_token_ids",
 )
 """Fields that the engine understands; the others are the client's own business."""
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 class ChatBody(BaseModel):
@@ -49,13 +50,23 @@ class ChatBody(BaseModel):
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     n: int | None = None
-    temperature: float | None = Field(default=None, ge=0, le=10)
+    temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    logit_bias: dict[str, float] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
 
 
 class OpenAiChat:
@@ -69,6 +80,7 @@ class OpenAiChat:
         return [
             Route("/v1/chat/completions", self.complete, methods=["POST"]),
             Route("/v1/models", self.models, methods=["GET"]),
+            Route("/v1/models/{name:path}", self.model, methods=["GET"]),
         ]
 
     async def models(self, request: Request) -> Response:
@@ -77,8 +89,15 @@ class OpenAiChat:
             self._door.caller(request)
         except Exception as error:
             return failure(error)
-        model = {"id": self._door.model, "object": "model", "created": 0, "owned_by": "forgerl"}
-        return JSONResponse({"object": "list", "data": [model]})
+        return JSONResponse({"object": "list", "data": [_model(self._door.model)]})
+
+    async def model(self, request: Request) -> Response:
+        """A model by any name, as calls take any."""
+        try:
+            self._door.caller(request)
+        except Exception as error:
+            return failure(error)
+        return JSONResponse(_model(request.path_params["name"]))
 
     async def complete(self, request: Request) -> "Response | CallResponse":
         """One call."""
@@ -97,10 +116,14 @@ class OpenAiChat:
         return CallResponse(self._door, episode_id, live, (_stream_head, stream))
 
 
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "forgerl"}
+
+
 def _parse(raw: bytes) -> ChatBody:
     try:
         fields = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInput("body", "something else", "a JSON object") from None
     if not isinstance(fields, dict):
         raise InvalidInput("body", type(fields).__name__, "a JSON object")
@@ -108,9 +131,8 @@ def _parse(raw: bytes) -> ChatBody:
         body = ChatBody(**fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
         given = "nothing" if first["type"] == "missing" else first.get("input")
-        raise InvalidInput(place, given, first["msg"]) from None
+        raise InvalidInput(str(first["loc"][0]), given, first["msg"]) from None
     if body.n not in (None, 1):
         raise InvalidInput("n", body.n, "1; make several calls instead")
     if body.stream and body.logprobs:
@@ -119,10 +141,9 @@ def _parse(raw: bytes) -> ChatBody:
 
 
 def _call(body: ChatBody, request: Request) -> ChatCall:
-    extra: Mapping[str, Any] = body.model_extra or {}
-    options = {name: extra[name] for name in _CARRIED if extra.get(name) is not None}
-    tools = canonical_json(body.tools) if body.tools else ""
-    frame = {"tools": body.tools or [], **{name: options[name] for name in _FRAME if name in options}}
+    options = {name: given for name in _CARRIED if (given := getattr(body, name, None)) is not None}
+    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(body.tools or ())]
+    frame = {"tools": tools, **{name: options[name] for name in _FRAME if name in options}}
     if not tools:
         # Engines refuse a choice among no tools, and some clients always send one.
         options.pop("tool_choice", None)
@@ -135,9 +156,9 @@ def _call(body: ChatBody, request: Request) -> ChatCall:
     return ChatCall(
         messages=messages,
         sampling=Sampling(body.temperature, body.top_p, body.max_completion_tokens or body.max_tokens),
-        tools_json=tools,
+        tools_json=canonical_json(tools) if tools else "",
         options_json=canonical_json(options),
-        frame_json=canonical_json(frame) if len(frame) > 1 or body.tools else "",
+        frame_json=canonical_json(frame) if len(frame) > 1 or tools else "",
         idempotency_key=request.headers.get("idempotency-key", ""),
         retry_count=whole_number(request, "x-stainless-retry-count"),
         attempt=whole_number(request, "x-forgerl-attempt"),
@@ -145,6 +166,18 @@ def _call(body: ChatBody, request: Request) -> ChatCall:
         stream=bool(body.stream) and not options.get("stop"),
         logprobs=logprobs,
     )
+
+
+def _tool(raw: Any, where: str) -> Mapping[str, Any]:
+    """A function that templates can show: one without parameters takes none."""
+    tool: dict[str, Any] = raw if isinstance(raw, dict) else {"type": type(raw).__name__}
+    if tool.get("type") != "function":
+        raise InvalidInput(f"{where}.type", tool.get("type"), "'function'")
+    function: dict[str, Any] = tool["function"] if isinstance(tool.get("function"), dict) else {}
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"{where}.function.name", name, "the function's name")
+    return {**tool, "function": {**function, "parameters": function.get("parameters") or _NO_PARAMETERS}}
 
 
 def _times(live: LiveCall) -> Headers:

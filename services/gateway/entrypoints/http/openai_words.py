@@ -169,6 +169,13 @@ def failure(error: Exception) -> JSONResponse:
     return JSONResponse(body, status_code=status, headers=headers)
 
 
+def unserved(method: str, path: str, status: int) -> JSONResponse:
+    """What is answered where nothing is served: the SDKs of all dialects read an error of this form."""
+    message = f"{method} {path}: not served here; allowed POST /v1/chat/completions, GET /v1/models"
+    body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": "unknown_url"}}
+    return JSONResponse(body, status_code=status, headers={"x-should-retry": "false"})
+
+
 def _classify(error: Exception) -> tuple[int, str, str | None]:
     match error:
         case ContextOverflow():

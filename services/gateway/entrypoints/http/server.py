@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from services.gateway.entrypoints.http.openai_words import unserved
 from services.kernel.errors import InvalidInput
 
 _HEADER_BYTES = 64 * 1024
@@ -28,7 +30,12 @@ async def _healthy(_: Request) -> Response:
 def application(routes: Sequence[BaseRoute]) -> Starlette:
     """All dialects, and health."""
     root = [Route("/healthz", _healthy), Route("/", _healthy, methods=["GET", "HEAD"])]
-    return Starlette(routes=[*routes, *root])
+    return Starlette(routes=[*routes, *root], exception_handlers={HTTPException: _unserved})
+
+
+async def _unserved(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return unserved(request.method, request.url.path, status)
 
 
 class HttpServer:
