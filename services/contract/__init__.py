@@ -6,6 +6,7 @@
     training_spec.py    loss, optimiser, guards, adapters, draft head
     bounds.py           what is said of a number out of bounds
     outcomes.py         the failure contract: which class is trained, counted, rewarded
+    policy_folder.py    what stands in a policy's folder, by name
     references.py       which blobs nobody names any more
     rewards.py          reward terms, their weights and order, reward-to-go and baselines
 It refuses to know any service's store, topic handling or wiring.

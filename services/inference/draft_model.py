@@ -15,7 +15,7 @@ from vllm.model_executor.models.qwen2 import Qwen2DecoderLayer
 from vllm.model_executor.models.qwen3 import Qwen3DecoderLayer
 from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 
-from services.inference.speculation import WEIGHT_PREFIX
+from services.contract.policy_folder import DRAFT_PREFIX
 
 _LAYERS = {"Qwen2ForCausalLM": Qwen2DecoderLayer, "Qwen3ForCausalLM": Qwen3DecoderLayer}
 _BLOCK = ("self_attn", "mlp", "input_layernorm", "post_attention_layernorm")
@@ -100,4 +100,4 @@ def _stored(folder: Path) -> Iterator[tuple[str, Tensor]]:
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118
-                yield name.removeprefix(WEIGHT_PREFIX), file.get_tensor(name)
+                yield name.removeprefix(DRAFT_PREFIX), file.get_tensor(name)

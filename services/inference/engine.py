@@ -11,8 +11,9 @@ import sys
 
 import stamina
 
+from services.contract.policy_folder import DRAFTED_MODELS
 from services.inference.settings import EngineSettings
-from services.inference.speculation import HEADED, install, speculative_config
+from services.inference.speculation import install, speculative_config
 from services.kernel.errors import InvalidInput, Transient
 from services.kernel.settings import load_settings
 
@@ -96,9 +97,11 @@ def check_model(settings: EngineSettings) -> None:
     if not list(settings.model.glob("*.safetensors")):
         raise InvalidInput(variable, str(settings.model), "a folder with *.safetensors")
     kind = json.loads((settings.model / "config.json").read_text()).get("model_type")
-    if settings.speculative_tokens and kind not in HEADED:
+    if settings.speculative_tokens and kind not in DRAFTED_MODELS:
         raise InvalidInput(
-            "FORGERL_ENGINE_SPECULATIVE_TOKENS", settings.speculative_tokens, f"0 with a {kind} model; else {HEADED}"
+            "FORGERL_ENGINE_SPECULATIVE_TOKENS",
+            settings.speculative_tokens,
+            f"0 with a {kind} model; else {DRAFTED_MODELS}",
         )
     tokenizer = json.loads((settings.model / "tokenizer_config.json").read_text())
     if not (settings.model / "chat_template.jinja").is_file() and not tokenizer.get("chat_template"):

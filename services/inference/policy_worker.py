@@ -8,19 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from services.contract.policy_folder import MODEL_SHAPE
 from services.inference.speculation import load_draft
-
-_SHAPE = (
-    "architectures",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "vocab_size",
-    "tie_word_embeddings",
-)
 
 
 class PolicyWorker:
@@ -48,7 +37,7 @@ def differs(home: Path, folder: Path) -> str:
     if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
         return f"{folder}: no config.json with *.safetensors"
     ours, theirs = (json.loads((place / "config.json").read_text()) for place in (home, folder))
-    for field in _SHAPE:
+    for field in MODEL_SHAPE:
         if ours.get(field) != theirs.get(field):
             return f"{field}: the engine was started with {ours.get(field)}, the policy has {theirs.get(field)}"
     tokenizers = [place / "tokenizer.json" for place in (home, folder)]

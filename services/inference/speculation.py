@@ -11,10 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ARCHITECTURE = "ForgeDraftHead"
-DRAFT_FOLDER = "draft"
-WEIGHT_PREFIX = "model.mtp_layers.0."
-HEADED = ("qwen2", "qwen3")
+from services.contract.policy_folder import DRAFT_ARCHITECTURE, DRAFT_FOLDER, DRAFTED_MODELS
 
 
 def speculative_config(tokens: int) -> str:
@@ -30,7 +27,7 @@ def install() -> None:
     _expand_floats_too()
     _know_draft_heads()
     _listen_to_the_switch()
-    ModelRegistry.register_model(ARCHITECTURE, "services.inference.draft_model:ForgeDraftHead")
+    ModelRegistry.register_model(DRAFT_ARCHITECTURE, "services.inference.draft_model:ForgeDraftHead")
 
 
 class Switch:
@@ -94,10 +91,10 @@ def _know_draft_heads() -> None:
     usual: Callable[[Any], Any] = SpeculativeConfig.hf_config_override
 
     def hf_config_override(hf_config: Any) -> Any:
-        if hf_config.model_type not in HEADED:
+        if hf_config.model_type not in DRAFTED_MODELS:
             return usual(hf_config)
         hf_config.model_type = "mtp"
-        hf_config.update({"n_predict": 1, "architectures": [ARCHITECTURE]})
+        hf_config.update({"n_predict": 1, "architectures": [DRAFT_ARCHITECTURE]})
         return hf_config
 
     SpeculativeConfig.hf_config_override = staticmethod(hf_config_override)

@@ -21,9 +21,6 @@ T = TypeVar("T")
 MODEL_FOLDER = "model"
 """All weights, in a checkpoint: the very folder that is published."""
 
-ADAPTER_FOLDER = "adapter"
-"""Adapters in peft's form, in a checkpoint and beside a policy's merged weights."""
-
 
 @dataclass(frozen=True, slots=True)
 class Optimiser:

@@ -19,6 +19,7 @@ from forgerl.common.v1.blob_pb2 import BlobRef
 from forgerl.common.v1.run_pb2 import RunSpec
 from forgerl.scheduler.v1.manifest_pb2 import BatchManifest
 
+from services.contract.policy_folder import ADAPTER_FOLDER
 from services.kernel.blobs import Blobs
 from services.trainer.domain.episodes import EpisodeInput
 from services.trainer.domain.guard import BatchStats, check_mismatch, mismatch_alarm
@@ -27,7 +28,7 @@ from services.trainer.domain.merging import FREE_CALLS, Pace
 from services.trainer.domain.metrics import all_metrics
 from services.trainer.domain.preparation import PreparedBatch, prepare
 from services.trainer.domain.run_state import RunState
-from services.trainer.ports import ADAPTER_FOLDER, MODEL_FOLDER, Checkpoint, Checkpoints, Learner, Optimiser, Recipe
+from services.trainer.ports import MODEL_FOLDER, Checkpoint, Checkpoints, Learner, Optimiser, Recipe
 
 T = TypeVar("T")
 POLICY_ROOT = "policies"

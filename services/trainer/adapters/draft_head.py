@@ -15,16 +15,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from services.contract.policy_folder import DRAFT_ARCHITECTURE, DRAFT_FOLDER, DRAFT_PREFIX, DRAFTED_MODELS
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.tree.edges import steps_of
 from services.trainer.tree.forest import Forest
 from services.trainer.tree.plan import plan_attention
 from services.trainer.tree.scoring import ATTENTION_NAME, WholeForest, register_tree_attention, whole_model
-
-DRAFT_FOLDER = "draft"
-ARCHITECTURE = "ForgeDraftHead"
-WEIGHT_PREFIX = "model.mtp_layers.0."
-HEADED = ("qwen2", "qwen3")
 
 
 class DraftHead(nn.Module):
@@ -34,8 +30,8 @@ class DraftHead(nn.Module):
         super().__init__()
         policy = whole_model(policy)
         kind = policy.config.model_type
-        if kind not in HEADED:
-            raise StepRefused(f"training.mtp_top_k: given a {kind} model; allowed with {', '.join(HEADED)}")
+        if kind not in DRAFTED_MODELS:
+            raise StepRefused(f"training.mtp_top_k: given a {kind} model; allowed with {', '.join(DRAFTED_MODELS)}")
         register_tree_attention()
         base = policy.base_model
         # As fields of its own the policy would become part of the head, be saved and trained with it.
@@ -78,16 +74,16 @@ class DraftHead(nn.Module):
         """Write `draft/` into a policy's folder."""
         draft = folder / DRAFT_FOLDER
         draft.mkdir(parents=True, exist_ok=True)
-        weights = {WEIGHT_PREFIX + _short(name): weight.contiguous() for name, weight in self.state_dict().items()}
+        weights = {DRAFT_PREFIX + _short(name): weight.contiguous() for name, weight in self.state_dict().items()}
         save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
-        config = {"architectures": [ARCHITECTURE], "num_nextn_predict_layers": 1, "policy_digest": policy_digest}
+        config = {"architectures": [DRAFT_ARCHITECTURE], "num_nextn_predict_layers": 1, "policy_digest": policy_digest}
         (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
     def load(self, folder: Path) -> None:
         """Take what `save` wrote. Raises StepRefused when it doesn't fit."""
         path = folder / DRAFT_FOLDER / "model.safetensors"
         try:
-            stored = {name.removeprefix(WEIGHT_PREFIX): weight for name, weight in load_file(path).items()}
+            stored = {name.removeprefix(DRAFT_PREFIX): weight for name, weight in load_file(path).items()}
             self.load_state_dict({name: stored[_short(name)] for name in self.state_dict()})
         except (OSError, KeyError, RuntimeError, SafetensorError) as error:
             raise StepRefused(f"draft head in {folder} can't be loaded: {error}") from error

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
+from services.contract.policy_folder import ADAPTER_FOLDER
 from services.trainer.adapters.batch_pass import BatchPass, clear_gradients
 from services.trainer.adapters.draft_training import DraftTraining, draft_settings
 from services.trainer.adapters.gradient_norms import norm_histogram, parameter_squares
@@ -31,7 +32,7 @@ from services.trainer.domain.merging import Pace
 from services.trainer.domain.packing import halves
 from services.trainer.domain.refusal import StepRefused
 from services.trainer.domain.rows import Row
-from services.trainer.ports import ADAPTER_FOLDER, MODEL_FOLDER, Optimiser, Ranks, Recipe
+from services.trainer.ports import MODEL_FOLDER, Optimiser, Ranks, Recipe
 from services.trainer.ranks.alone import Alone
 from services.trainer.ranks.sharding import full
 from services.trainer.ranks.together import together
