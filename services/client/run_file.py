@@ -84,7 +84,7 @@ def _scalar(field: Any, value: Any, where: str) -> Any:
         return float(value)
     if field.type == FieldDescriptor.TYPE_BOOL:
         return _expect(bool, value, where, "true or false")
-    return _expect(str, value, where, "text")
+    return _expect(str, value, where, "text, in quotes")
 
 
 def _enum(kind: EnumDescriptor, value: Any, where: str) -> int:

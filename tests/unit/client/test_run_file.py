@@ -95,3 +95,8 @@ def test_a_model_whose_settings_are_no_json_object_is_refused_before_anything_st
     (folder / name).write_bytes(content)
     with pytest.raises(InvalidInput, match=f"model.path: given .*m'; allowed a model whose {name} is a JSON object"):
         find_model(str(folder), tmp_path)
+
+
+def test_a_share_without_quotes_is_told_what_lacks():
+    with pytest.raises(InvalidInput, match=r"scheduling\.window: given 0\.3; allowed text, in quotes"):
+        parse_spec({"scheduling": {"window": 0.3}})
