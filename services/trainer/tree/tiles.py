@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from services.trainer.tree.forest import NO_SLOT, Forest, Ints
 
-TILE_SLOTS = 32
+TILE_SLOTS = 24
 """Longer tiles hold more pairs that don't see each other; shorter ones gather the same path more often."""
 
 TILE_KEYS = 384
 """Where a path is longer than this, in tokens, nothing is laid out in tiles: calls are better at that."""
 
-GROUP_PAIRS = 1 << 17
+GROUP_PAIRS = 1 << 16
 """Query-key pairs of a group at most: its scores stay near the core."""
 
 SPREAD_PAIRS = 1 << 14
