@@ -173,7 +173,7 @@ class AsyncClient:
             page = (await self._call(self._episodes.ListEpisodes, request)).episodes
             for view in page:
                 yield view
-            if len(page) < _PAGE:
+            if not page:
                 return
             after = page[-1].submission.episode_id
 

@@ -14,6 +14,7 @@ from forgerl.gateway.v1 import episode_service_pb2, record_pb2
 from forgerl.gateway.v1 import run_service_pb2 as run_api
 
 from services.contract import run_spec
+from services.environments.interface import MAX_PAYLOAD_BYTES
 from services.gateway.domain.episodes import Episode
 from services.gateway.domain.runs import Run
 from services.gateway.folds import FLEET_STREAM, Batch, Folds, run_stream
@@ -241,6 +242,8 @@ def _check_submission(given: episode_service_pb2.Submission) -> None:
         raise InvalidInput("pinned_step", "nothing", "the policy step to evaluate")
     if not given.task.environment or not given.task.task_id:
         raise InvalidInput("task", "one without environment or task_id", "both")
+    if len(given.task.payload) > MAX_PAYLOAD_BYTES:
+        raise InvalidInput("task.payload", f"{len(given.task.payload)} bytes", f"{MAX_PAYLOAD_BYTES} at most")
     if given.task.split not in task_pb2.Split.values():
         raise InvalidInput("task.split", int(given.task.split), "SPLIT_TRAIN or SPLIT_HELDOUT")
     if given.kind == task_pb2.EPISODE_KIND_TRAIN and given.task.split == task_pb2.SPLIT_HELDOUT:

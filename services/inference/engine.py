@@ -54,11 +54,12 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
         *("--logprobs-mode", "processed_logprobs"),
         *("--enable-prompt-tokens-details", "--enable-scale-out", "--disable-uvicorn-access-log"),
         *("--enable-auto-tool-choice", "--tool-call-parser", settings.tool_call_parser),
-        *("--reasoning-parser", settings.reasoning_parser),
         *("--middleware", "services.inference.gate.EngineGate"),
         *("--distributed-executor-backend", "services.inference.in_process.InProcessExecutor"),
         *("--worker-extension-cls", "services.inference.policy_worker.PolicyWorker"),
     ]
+    if parser := _reasoning_parser(settings):
+        arguments += ["--reasoning-parser", parser]
     if settings.speculative_tokens:
         arguments += ["--speculative-config", speculative_config(settings.speculative_tokens)]
     if settings.max_model_tokens:
@@ -75,6 +76,14 @@ def engine_arguments(settings: EngineSettings) -> list[str]:
 def _model_path(settings: EngineSettings) -> str:
     # The pool keys KV by this text. With a draft head's layer KV has another shape: the same folder, told apart.
     return f"{settings.model}/." if settings.speculative_tokens else str(settings.model)
+
+
+def _reasoning_parser(settings: EngineSettings) -> str:
+    if settings.reasoning_parser != "auto":
+        return settings.reasoning_parser
+    tokenizer = settings.model / "tokenizer.json"
+    added = json.loads(tokenizer.read_text()).get("added_tokens", []) if tokenizer.is_file() else []
+    return "qwen3" if any(token.get("content") == "</think>" for token in added) else ""
 
 
 def _pool_connector(settings: EngineSettings) -> dict[str, object]:

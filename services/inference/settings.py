@@ -55,9 +55,10 @@ class EngineSettings(ServiceSettings, env_prefix="FORGERL_ENGINE_"):
     block_tokens: int = Field(default=32, ge=32, multiple_of=32)
     # Tokens that a policy's draft head guesses before each verification; 0: no speculative decoding.
     speculative_tokens: int = Field(default=0, ge=0, le=8)
-    # Parsers of the model's text, by vLLM's names.
+    # Parsers of the model's text, by vLLM's names. Reasoning: auto is qwen3 where the tokenizer has a token </think>,
+    # and none elsewhere, since it would take all that such a model says for reasoning; empty: none.
     tool_call_parser: str = "hermes"
-    reasoning_parser: str = "qwen3"
+    reasoning_parser: str = "auto"
 
     @property
     def cache_dir(self) -> Path:

@@ -76,6 +76,17 @@ async def _chunks(
         receiving.cancel()
 
 
+def _fitting(views: Sequence[episode_api.EpisodeView]) -> list[episode_api.EpisodeView]:
+    """As many as an answer holds, at least one: what is left out is asked for next."""
+    size, found = 0, list[episode_api.EpisodeView]()
+    for view in views:
+        size += view.ByteSize()
+        if found and size > _ANSWER_BYTES:
+            break
+        found.append(view)
+    return found
+
+
 class RunServicer(run_grpc.RunServiceServicer):
     """Runs."""
 
@@ -153,15 +164,12 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
     async def GetEpisodes(self, request, context):
         if len(request.episode_ids) > _PAGE:
             raise InvalidInput("episode_ids", f"{len(request.episode_ids)} of them", f"{_PAGE} at most")
-        answer, size = episode_api.GetEpisodesResponse(), 0
-        missing = dict.fromkeys(request.episode_ids)
-        for view in await self._views(list(missing)):
-            del missing[view.submission.episode_id]
-            size += view.ByteSize()
-            if size <= _ANSWER_BYTES or not answer.episodes:
-                answer.episodes.append(view)
-        answer.missing.extend(missing)
-        return answer
+        asked = dict.fromkeys(request.episode_ids)
+        views = await self._views(list(asked))
+        missing = asked.keys() - {view.submission.episode_id for view in views}
+        return episode_api.GetEpisodesResponse(
+            episodes=_fitting(views), missing=[name for name in asked if name in missing]
+        )
 
     async def ListEpisodes(self, request, context):
         await self._doors.folds.run(request.run_id)
@@ -173,8 +181,8 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
             if not request.kind or lines[episode_id].kind == request.kind
         ]
         start = ids.index(request.after) + 1 if request.after in ids else 0
-        page = ids[start : start + (request.limit or _PAGE)]
-        return episode_api.ListEpisodesResponse(episodes=await self._views(page))
+        page = ids[start : start + min(request.limit or _PAGE, _PAGE)]
+        return episode_api.ListEpisodesResponse(episodes=_fitting(await self._views(page)))
 
     async def WatchEpisode(self, request, context) -> AsyncIterator[episode_api.EpisodeView]:
         last = None

@@ -234,6 +234,9 @@ async def test_submissions_are_idempotent_by_content(rig: Rig):
         await rig.desk.submit(submission("ep-11", run_id="unknown"))
     with pytest.raises(InvalidInput, match="pinned_step"):
         await rig.desk.submit(submission("ep-12", kind=task_pb2.EPISODE_KIND_EVALUATION))
+    large = task_pb2.Task(environment="tool", task_id="t", payload=bytes(16 * 1024 + 1))
+    with pytest.raises(InvalidInput, match=r"task\.payload: given '16385 bytes'; allowed 16384 at most"):
+        await rig.desk.submit(submission("ep-16", task=large))
     heldout = task_pb2.Task(environment="tool", task_id="t", split=task_pb2.SPLIT_HELDOUT)
     with pytest.raises(InvalidInput, match=r"task\.split: given 'SPLIT_HELDOUT'; allowed SPLIT_TRAIN in a training"):
         await rig.desk.submit(submission("ep-13", task=heldout))

@@ -115,16 +115,22 @@ async def test_more_episodes_than_a_call_may_ask_for_are_refused_by_name(channel
     assert details == "episode_ids: given '201 of them'; allowed 200 at most"
 
 
-async def test_what_does_not_fit_into_an_answer_is_left_to_the_next(rig: Rig, channel: grpc.aio.Channel):
+async def test_what_does_not_fit_into_an_answer_is_left_to_the_next(
+    rig: Rig, channel: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("services.gateway.entrypoints.rpc._ANSWER_BYTES", 40_000)
     await rig.desk.create_run("r1", spec())
-    task = task_pb2.Task(environment="tool", task_id="t", split=task_pb2.SPLIT_TRAIN, payload=bytes(3 << 20))
+    task = task_pb2.Task(environment="tool", task_id="t", split=task_pb2.SPLIT_TRAIN, payload=bytes(16 * 1024))
     for name in ("a", "b", "c", "d"):
         await rig.desk.submit(submission(name, task=task))
     episodes = episode_grpc.EpisodeServiceStub(channel)
     answer = await episodes.GetEpisodes(episode_api.GetEpisodesRequest(episode_ids=["a", "b", "none", "c", "d"]))
-    # Two are 6 MiB, three would be more than the 8 that an answer holds.
+    # Two are 33 kB, three would be more than the 40 that an answer holds.
     assert [view.submission.episode_id for view in answer.episodes] == ["a", "b"]
     assert list(answer.missing) == ["none"]
+    for after, found in (("", ["a", "b"]), ("b", ["c", "d"]), ("d", [])):
+        page = await episodes.ListEpisodes(episode_api.ListEpisodesRequest(run_id="r1", limit=999, after=after))
+        assert [view.submission.episode_id for view in page.episodes] == found
 
 
 async def test_a_watcher_that_is_slow_is_told_the_end_too(rig: Rig):

@@ -162,6 +162,26 @@ def test_the_engine_is_told_of_pool_and_events_only_where_there_are_any(tmp_path
     assert full[full.index("--max-model-len") + 1] == "512"
 
 
+@pytest.mark.parametrize(
+    ("added", "given", "parser"),
+    [
+        ("</think>", {}, "qwen3"),
+        ("<end>", {}, ""),
+        (None, {}, ""),
+        ("</think>", {"reasoning_parser": ""}, ""),
+        ("<end>", {"reasoning_parser": "mistral"}, "mistral"),
+    ],
+)
+def test_a_model_that_cannot_think_gets_no_reasoning_parser(
+    tmp_path: Path, added: str | None, given: dict[str, str], parser: str
+) -> None:
+    if added:
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": [{"id": 1, "content": added}]}))
+    arguments = engine_arguments(engine_settings(tmp_path, **given))
+    assert ("--reasoning-parser" in arguments) == bool(parser)
+    assert not parser or arguments[arguments.index("--reasoning-parser") + 1] == parser
+
+
 def test_the_engine_waits_until_its_pool_listens(tmp_path: Path) -> None:
     await_pool(engine_settings(tmp_path))
     with socket.socket() as pool:
