@@ -55,6 +55,28 @@ async def test_a_batch_is_published_after_its_manifest_was_written(bench: Bench)
     assert await bench.blobs.get(item.episodes[0].trajectory) == b"trajectory of g.0"
 
 
+async def test_a_third_member_of_a_group_of_two_is_revoked_and_in_no_manifest(bench: Bench) -> None:
+    await bench.open()
+    await bench.feed(*group("g"), submitted("g.2", "g"))
+    await bench.finish("g.0", 1.0)
+    await bench.finish("g.1", 0.0)
+    await bench.train(1)
+    bench.scheduler, bench.consumer = bench.process()  # a process that has only the record knows it too
+    await bench.scheduler.load()
+    await bench.feed(submitted("g.3", "g"))
+    for late in ("g.2", "g.3"):
+        (revoked,) = await bench.published(f"scheduler.admission/{late}")
+        assert isinstance(revoked, scheduler_pb2.EpisodeRevoked)
+        assert revoked.reason == "group_closed"
+        _, lines, verdict = await bench.scheduler.explain(late)
+        assert (lines[-1].text, verdict) == ("revoked: group_closed", "dropped")
+    (batch,) = await bench.batches()
+    assert [e.episode_id for i in (await bench.manifest(batch)).items for e in i.episodes] == ["g.0", "g.1"]
+    ledger = await SchedulerRpc(bench.scheduler).GetLedger(pb.GetLedgerRequest(run_id="r"), None)
+    assert (ledger.submitted, ledger.trained, ledger.in_flight, ledger.balanced) == (4, 2, 0, True)
+    assert dict(ledger.dropped) == {"group_closed": 2}
+
+
 async def test_one_commit_for_a_batch_of_events(bench: Bench) -> None:
     """A run's whole beginning in one delivery: everything follows from it in one transaction."""
     created = gateway_pb2.RunCreated(run_id="r", spec=run_spec())

@@ -1,8 +1,11 @@
 """The "why" ledger of an episode, told from the entries that concern it."""
 
+import pytest
 from scheduler_rig import Rig
 
 from services.scheduler.domain import facts
+from services.scheduler.domain.books import balanced
+from services.scheduler.domain.decisions import Revoke
 from services.scheduler.domain.ledger import Story
 
 
@@ -122,3 +125,35 @@ def test_turns_and_policies_of_a_partial_rollout() -> None:
     rig.finish("g.1", 0.0)
     assert (rig.state.tally.taken_items, rig.state.tally.partial_episodes) == (1, 1)
     assert rig.state.tally.staleness_max == 0, "batch 1 is trained from policy 0, its oldest token's"
+
+
+@pytest.mark.parametrize(
+    "stage", ["running", "in a batch", "being trained", "trained", "dropped", "cancelled", "ended"]
+)
+def test_a_third_member_of_a_group_of_two_is_dropped_at_once_wherever_its_group_is(stage: str) -> None:
+    rig = Rig(group_size=2, items_per_batch=2 if stage == "in a batch" else 1)
+    rig.submit_group("g")
+    if stage == "cancelled":
+        rig.feed(facts.Cancelled("g.0"))
+        rig.feed(facts.Cancelled("g.1"))
+    elif stage != "running":
+        rig.finish_group("g", 1.0, 1.0 if stage == "dropped" else 0.0)
+    if stage == "trained":
+        rig.step(1)
+    if stage == "ended":
+        rig.feed(facts.RunEnded("stopped"))
+    before, groups = dict(rig.state.tally.dropped), dict(rig.state.tally.groups_by_domain)
+    reason = "run_ended" if stage == "ended" else "group_closed"
+
+    assert rig.submit("g.2", group="g") == [Revoke("g.2", reason)]
+
+    assert rig.state.tally.dropped == {**before, reason: before.get(reason, 0) + 1}
+    assert rig.state.tally.groups_by_domain == groups, "no second group of that name"
+    assert rig.state.live("g.2") is None
+    assert not any(m.episode_id == "g.2" for items in rig.state.batches.values() for i in items for m in i.members)
+    assert balanced(rig.state)
+    assert (texts(rig, "g.2")[-1], story(rig, "g.2").verdict) == (f"revoked: {reason}", "dropped")
+    rig.finish("g.2")
+    assert (story(rig, "g.2").verdict, balanced(rig.state)) == ("dropped", True), (
+        "what comes of it later trains nothing"
+    )
