@@ -5,18 +5,7 @@ from pathlib import Path
 
 from services.cli.errors import UsageError
 from services.client import Places
-
-_SHAPE = (
-    "architectures",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "vocab_size",
-    "tie_word_embeddings",
-)
+from services.contract.policy_folder import MODEL_SHAPE
 
 
 def _config(model: Path) -> dict[str, object]:
@@ -36,7 +25,7 @@ def check_engine_model(places: Places, model: Path) -> None:
         return
     served = Path(recorded.get("FORGERL_ENGINE_MODEL", ""))
     theirs, ours = _config(served), _config(model)
-    for name in _SHAPE if theirs and ours else ():
+    for name in MODEL_SHAPE if theirs and ours else ():
         if theirs.get(name) != ours.get(name):
             raise UsageError(
                 f"model.path: {model} has {name}={ours.get(name)!r}, the engines were started with {served} "

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from services.cli.errors import CommandError, UsageError
 from services.client import Client
+from services.contract.policy_folder import ADAPTER_FOLDER
 from services.kernel.blobs import Blobs
 from services.kernel.errors import ForgeError
 
-ADAPTER_FOLDER = "adapter"
 BOOKKEEPING = "manifest.json"
 GONE = "gone"
 _ROOT = "/policies/"
