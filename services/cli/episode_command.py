@@ -22,6 +22,7 @@ _PRUNED = "trajectory pruned"
 
 
 def state_of(view: episodes_pb.EpisodeView) -> str:
+    """How the command names an episode's state: the enum's last word in small letters."""
     return episodes_pb.EpisodeState.Name(view.state).removeprefix("EPISODE_STATE_").lower()
 
 
@@ -160,6 +161,7 @@ def _add_span(tree: Tree, node: SpanNode) -> None:
 
 
 def cancel_episode(instance: str | None, episode_id: str) -> None:
+    """Cancels it and prints the state that it has by then."""
     with Client(instance) as client:
         view = client.cancel(episode_id)
     Console(highlight=False).print(f"{episode_id} {state_of(view)}")

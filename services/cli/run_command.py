@@ -109,12 +109,14 @@ def _with_client(places: Places, use: Callable[[AsyncClient], Coroutine[Any, Any
 
 
 def stop_run(instance: str | None, run_id: str) -> None:
+    """Ends the run now and prints how it ended."""
     with Client(instance) as client:
         view = client.stop_run(run_id)
     Console(highlight=False).print(f"forgerl: run {run_id} is {STATES.get(view.state, '?')} ({view.end_reason})")
 
 
 def remove_run(instance: str | None, run_id: str) -> None:
+    """Removes the run and prints what that freed, in blobs and MB."""
     with Client(instance) as client:
         freed = client.remove_run(run_id)
     megabytes = freed.freed_bytes / 1e6

@@ -13,6 +13,7 @@ from services.cli.supervisor.processes import reap
 
 
 def main() -> None:
+    """Waits for the supervisor's end, deaf to signals; ends what is left of the instance unless all was in order."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if not os.read(int(sys.argv[1]), 1):

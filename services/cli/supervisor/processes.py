@@ -34,6 +34,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def is_alive(process: ProcessId) -> bool:
+    """Whether it still runs: the same process, not a later one of its number, nor a zombie."""
     return identify(process.pid) == process
 
 
