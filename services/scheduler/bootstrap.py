@@ -13,7 +13,6 @@ from services.kernel.event_store import EventStore
 from services.kernel.lifecycle import Part
 from services.kernel.outbox import Relay
 from services.kernel.rpc import RpcSecurity, serve
-from services.kernel.topics import BrokerSettings
 from services.scheduler.adapters.journal import StoredJournal
 from services.scheduler.adapters.published import EventPublisher
 from services.scheduler.adapters.reports import BlobReports
@@ -46,7 +45,7 @@ async def build(settings: Settings, clock: Clock | None = None) -> Sequence[Part
     blobs = Blobs.open(settings.blob_url, durability=settings.durability)
     scheduler = build_scheduler(store, blobs, catalogue, clock, settings.fleet_episodes)
     await scheduler.load()
-    brokers = BrokerSettings(settings.kafka_url, settings.kafka_replication)
+    brokers = settings.broker()
     consumer = Consumer(scheduler, BlobReports(blobs), clock)
     broker = Broker(brokers, catalogue, store)
     broker.subscribe(TOPICS, service=SERVICE, handler=consumer.handle, max_batch=settings.max_batch)
