@@ -116,19 +116,6 @@ def test_own_and_shared_variables_are_read_and_peers_tolerated(environment) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "resolved"),
-    [
-        ("postgresql://h/d?schema=own", "postgresql://h/d?schema=own"),
-        ("postgresql://h/{service}?sslmode=off", "postgresql://h/sample?sslmode=off&schema=sample"),
-        ("sqlite:////x/{service}.db", "sqlite:////x/sample.db"),
-    ],
-)
-def test_no_two_services_share_a_store(environment, given: str, resolved: str) -> None:
-    environment.setenv("FORGERL_STORE_URL", given)
-    assert load_settings(Settings).store_url == resolved
-
-
-@pytest.mark.parametrize(
     ("name", "value"),
     [("FORGERL_SAMPLE_BINDD", "x"), ("FORGERL_DURABILITY", "never"), ("FORGERL_KAFKA_REPLICATION", "many")],
 )

@@ -12,6 +12,11 @@ from services.reward.settings import Settings as Reward
     [
         ("postgresql://u:p@h/db", "postgresql://u:p@h/db?schema=gateway", "postgresql://u:p@h/db?schema=reward"),
         ("postgresql://h/db?x=1", "postgresql://h/db?x=1&schema=gateway", "postgresql://h/db?x=1&schema=reward"),
+        (
+            "postgresql://h/{service}?sslmode=off",
+            "postgresql://h/gateway?sslmode=off&schema=gateway",
+            "postgresql://h/reward?sslmode=off&schema=reward",
+        ),
         ("postgresql://h/db?schema=own", "postgresql://h/db?schema=own", "postgresql://h/db?schema=own"),
         ("sqlite:////tmp/{service}.db", "sqlite:////tmp/gateway.db", "sqlite:////tmp/reward.db"),
     ],
