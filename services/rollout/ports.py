@@ -1,7 +1,7 @@
 """What this service needs from outside, as the application sees it; adapters implement it, tests script it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from services.environments.interface import Message, Task, ToolSpec
@@ -36,7 +36,8 @@ class Credential:
     """Where and with which key an episode's agent calls its model. `base_url` ends in /v1."""
 
     base_url: str
-    api_key: str
+    # Not in what an error or a log line shows of it.
+    api_key: str = field(repr=False)
     model: str
 
 

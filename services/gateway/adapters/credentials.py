@@ -3,7 +3,7 @@
 It refuses keys that are expired, signed otherwise, or say nothing of an episode; it keeps no list of keys.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import jwt
@@ -18,7 +18,8 @@ _ALGORITHM = "HS256"
 class IssuedKey:
     """A key and when it ends."""
 
-    api_key: str
+    # Not in what an error or a log line shows of it.
+    api_key: str = field(repr=False)
     expires_at: datetime
 
 

@@ -61,6 +61,11 @@ def error(code: str) -> dict[str, object]:
     return {"error": {"message": "m", "type": "invalid_request_error", "code": code}}
 
 
+def test_the_episodes_key_is_not_in_what_an_error_or_a_log_line_shows():
+    assert CALL.credential.api_key == "key-1"
+    assert "key-1" not in f"{CALL!r} {CALL.credential!r}"
+
+
 async def test_a_call_carries_key_tools_and_its_idempotency_key():
     choice = {"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
     reply, seen = await ask(200, {"choices": [choice]}, {"x-forgerl-queue-s": "0.75"})

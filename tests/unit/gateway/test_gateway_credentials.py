@@ -19,6 +19,8 @@ def test_a_key_speaks_for_its_episode_until_it_expires():
     key = credentials.issue("ep-1", "r1")
     assert credentials.episode_of(key.api_key) == "ep-1"
     assert key.expires_at == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    # What an error or a log line shows of it can't be used.
+    assert key.api_key not in f"{key!r} {key}"
     clock.advance(59.9)
     assert credentials.episode_of(key.api_key) == "ep-1"
     clock.advance(0.2)
