@@ -18,6 +18,8 @@ from services.kernel.errors import Refused
 CommandFactory = Callable[[], Sequence[str]]
 GRACE_S = 5.0
 """What a zygote may take beyond a program's own time: a fork, the wiping, a busy machine."""
+EXPLAIN_S = 10.0
+"""How long one that doesn't come up may take to say why."""
 
 
 @dataclass(slots=True)
@@ -107,9 +109,15 @@ class PythonSandbox:
                 await zygote.stop()
 
 
-async def explain(command: Sequence[str]) -> str:
-    """What a zygote that doesn't come up says."""
+async def explain(command: Sequence[str], within_s: float = EXPLAIN_S) -> str:
+    """What a zygote that doesn't come up says until it ends; one that doesn't end is killed."""
     pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*command, stdin=nowhere, stdout=nowhere, stderr=pipe)
-    _, stderr = await process.communicate()
+    try:
+        async with asyncio.timeout(within_s):
+            _, stderr = await process.communicate()
+    except TimeoutError:
+        return f"it doesn't come up, and doesn't end within {within_s:g} s"
+    finally:
+        await Zygote(process).stop()
     return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]

@@ -1,5 +1,6 @@
 """What a tool's program can and can't do behind the walls."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from services.kernel.errors import Refused
 from services.rollout.adapters.bubblewrap import Bubblewrap, find_bubblewrap, inside_command, source_root
-from services.rollout.adapters.python_sandbox import PythonSandbox
+from services.rollout.adapters.python_sandbox import PythonSandbox, explain
 
 MEMORY_BYTES = 256 * 1024 * 1024
 
@@ -124,3 +125,12 @@ async def test_a_sandbox_that_does_not_start_says_why():
     pool = PythonSandbox(lambda: walls.command(["/no/such/program"], (), tmp_bytes=4096), 1)
     with pytest.raises(Refused, match=r"no/such/program.*FORGERL_ROLLOUT_SANDBOX=none"):
         await pool.probe()
+
+
+async def test_a_sandbox_that_neither_comes_up_nor_ends_is_told_and_killed(tmp_path: Path):
+    said = tmp_path / "pid"
+    command = ["sh", "-c", f"echo $$ > {said}; exec sleep 60"]
+    assert await explain(command, 0.5) == "it doesn't come up, and doesn't end within 0.5 s"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(said.read_text()), 0)
+    assert await explain(["sh", "-c", "echo first >&2; echo no such user >&2; exit 1"]) == "no such user"
