@@ -5,7 +5,8 @@ It owns no template and no parser, and refuses to touch ids: what was sampled is
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
@@ -47,7 +48,7 @@ class HttpEngine:
         """Ids of the messages. Raises ContextOverflow, EngineRefused, EngineUnavailable."""
         body = chat_body(self._model, call, messages)
         body["add_generation_prompt"] = prompt
-        answer = await self._post(f"{engine_url}/v1/chat/completions/render", body)
+        answer = await self._post(engine_url, "/v1/chat/completions/render", body)
         token_ids = tuple(answer.pop("token_ids"))
         answer.pop("token_offsets", None)
         return Rendered(token_ids, json.dumps(answer), await self._room(engine_url))
@@ -55,11 +56,12 @@ class HttpEngine:
     async def generate(self, ticket: Ticket, order: Order) -> AsyncIterator[Piece]:
         """Pieces of one generation; one alone unless the order asks for a stream."""
         body = _generate_body(ticket, order)
-        url, headers = f"{ticket.engine_url}/inference/v1/generate", {POLICY_HEADER: ticket.policy_digest}
+        path, headers = "/inference/v1/generate", {POLICY_HEADER: ticket.policy_digest}
         if not order.stream:
-            yield piece_of(await self._post(url, body, headers))
+            yield piece_of(await self._post(ticket.engine_url, path, body, headers))
             return
-        try:
+        url = f"{ticket.engine_url}{path}"
+        with self._calling(ticket.engine_url):
             async with self._client.post(url, data=_json(body), headers=headers) as response:
                 if response.status >= 300:
                     _raise(response.status, (await response.read()).decode("utf-8", "replace"))
@@ -67,18 +69,14 @@ class HttpEngine:
                     text = line.strip().removeprefix(b"data: ")
                     if line.startswith(b"data: ") and text != _DONE:
                         yield _stream_piece(json.loads(text))
-        except _FAILURES as error:
-            raise EngineUnavailable(f"engine {ticket.engine_url}: {type(error).__name__}") from error
 
     async def abort(self, ticket: Ticket, request_id: str) -> None:
         """Ask the engine to stop; what it sampled comes by the generation's own answer."""
         body = {"request_ids": [f"{_ENGINE_ID_PREFIX}{request_id}"]}
-        try:
-            url = f"{ticket.engine_url}/inference/v1/abort_requests"
+        url = f"{ticket.engine_url}/inference/v1/abort_requests"
+        with self._calling(ticket.engine_url):
             async with self._client.post(url, data=_json(body)) as response:
                 await response.read()
-        except _FAILURES as error:
-            raise EngineUnavailable(f"engine {ticket.engine_url}: {type(error).__name__}") from error
 
     async def derender(self, engine_url: str, call: ChatCall, prompt_ids: Sequence[int], piece: Piece) -> Reply:
         """The message in the ids; empty ids make an empty message."""
@@ -97,7 +95,7 @@ class HttpEngine:
             "chat_request": chat_body(self._model, call, call.messages[-1:]),
             "generate_response": {"request_id": "r", "choices": [choice], "prompt_token_ids": list(prompt_ids)},
         }
-        answer = await self._post(f"{engine_url}/v1/chat/completions/derender", body)
+        answer = await self._post(engine_url, "/v1/chat/completions/derender", body)
         first = answer["choices"][0]
         message = message_of(first["message"], piece.stopped_by)
         logprobs = first.get("logprobs")
@@ -110,34 +108,45 @@ class HttpEngine:
 
     async def derender_chunk(self, engine_url: str, body: dict[str, Any]) -> dict[str, Any]:
         """One step of a streamed derender."""
-        return await self._post(f"{engine_url}/v1/chat/completions/derender", body)
+        return await self._post(engine_url, "/v1/chat/completions/derender", body)
 
     async def _room(self, engine_url: str) -> int | None:
-        if engine_url not in self._room_tokens:
-            try:
-                async with self._client.get(f"{engine_url}/v1/models") as response:
-                    answer = await response.json()
-            except (*_FAILURES, ValueError) as error:
-                raise EngineUnavailable(f"engine {engine_url}: {type(error).__name__}") from error
-            self._room_tokens[engine_url] = next((m.get("max_model_len") for m in answer.get("data", [])), None)
-        return self._room_tokens[engine_url]
+        known = self._room_tokens.get(engine_url)
+        if known is not None:
+            return known
+        with self._calling(engine_url):
+            async with self._client.get(f"{engine_url}/v1/models") as response:
+                answer = json.loads(await response.read())
+        room_tokens = next((m.get("max_model_len") for m in answer.get("data", [])), None)
+        if room_tokens is not None:
+            self._room_tokens[engine_url] = room_tokens
+        return room_tokens
 
-    async def _post(self, url: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> dict[str, Any]:
-        try:
-            async with self._client.post(url, data=_json(body), headers=headers) as response:
+    async def _post(
+        self, engine_url: str, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        with self._calling(engine_url):
+            async with self._client.post(f"{engine_url}{path}", data=_json(body), headers=headers) as response:
                 status, raw = response.status, await response.read()
-        except _FAILURES as error:
-            raise EngineUnavailable(f"engine {url}: {type(error).__name__}") from error
-        if status >= 300:
-            _raise(status, raw.decode("utf-8", "replace"))
-        try:
+            if status >= 300:
+                _raise(status, raw.decode("utf-8", "replace"))
             answer = json.loads(raw)
-        except ValueError as error:
-            raise EngineUnavailable(f"engine {url}: answered no JSON") from error
         if not isinstance(answer, dict):
             # The engine answers null when it believes that its client is gone.
-            raise EngineUnavailable(f"engine {url}: answered no object")
+            raise EngineUnavailable(f"engine {engine_url}{path}: answered no object")
         return answer
+
+    @contextmanager
+    def _calling(self, engine_url: str) -> Iterator[None]:
+        """Tells failures of a call as EngineUnavailable; what comes back at this address may be another engine."""
+        try:
+            yield
+        except EngineUnavailable:
+            self._room_tokens.pop(engine_url, None)
+            raise
+        except (*_FAILURES, ValueError) as error:
+            self._room_tokens.pop(engine_url, None)
+            raise EngineUnavailable(f"engine {engine_url}: {type(error).__name__}") from error
 
 
 class HttpReader:
