@@ -16,7 +16,7 @@ from forgerl.reward.v1.case_pb2 import AnswerNoted, CaseDecided, CaseDismissed, 
 from google.protobuf.message import Message
 from opentelemetry import trace
 
-from services.contract.outcomes import class_of_outcome, class_of_verdict
+from services.contract.outcomes import class_of_outcome, class_of_verdict, treatment
 from services.contract.trajectory import MalformedTrajectory, Trajectory, view_messages
 from services.kernel.blobs import Blobs
 from services.kernel.envelope import Event
@@ -90,7 +90,10 @@ class Scoring:
         turns = turns_of(trajectory, messages, await self._verifier.tool_names(task))
         fixed = class_of_outcome(case.answer.outcome)
         if fixed is not None:
-            return score_of(0.0, fixed, f"not judged: {fixed.value}", turns)
+            performance = treatment(fixed).performance
+            if performance is None:
+                raise Permanent(f"outcome {fixed.value}: the failure contract gives it no reward")
+            return score_of(performance, fixed, f"not judged: {fixed.value}", turns)
         answer = case.answer.answer
         if case.answer.HasField("answer_blob"):
             answer = (await self._blobs.get(case.answer.answer_blob)).decode("utf-8", "replace")

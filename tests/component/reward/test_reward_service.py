@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from services.contract.outcomes import FailureClass, Treatment
 from services.contract.trajectory import MEDIA_TYPE, Node, Span, Trajectory, encode
 from services.environments.interface import Task, ToolSpec, Verdict
 from services.environments.registry import environments
@@ -26,6 +27,7 @@ from services.kernel.clock import ManualClock
 from services.kernel.envelope import Cause, Event
 from services.kernel.event_store import EventStore
 from services.kernel.inbox import Inbox
+from services.reward import application
 from services.reward.adapters.environment_verifier import EnvironmentVerifier
 from services.reward.application import Scoring
 from services.reward.bootstrap import EVENT_MODULES
@@ -209,6 +211,21 @@ async def test_budgets_that_ran_out_are_zero_and_flagged_without_a_verifier(
     assert isinstance(scored, EpisodeScored)
     assert (scored.score.performance, scored.score.failure_class) == (0.0, failure_class)
     assert bench.judge.asked == []
+
+
+async def test_an_ending_without_a_reward_is_never_a_zero(bench: Bench):
+    await bench.feed(*(await bench.facts("e", "4", task_pb2.OUTCOME_INFRA)))
+    (failed,) = await bench.scores("e")
+    assert isinstance(failed, ScoringFailed)
+    assert failed.detail == "outcome infra: the failure contract gives it no reward"
+
+
+async def test_the_contracts_row_is_what_a_budget_that_ran_out_scores(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    row = Treatment(trained=True, counts=True, verified=False, performance=0.25)
+    monkeypatch.setattr(application, "treatment", {FailureClass.AGENT_TIMEOUT: row}.__getitem__)
+    await bench.feed(*(await bench.facts("e", "4", task_pb2.OUTCOME_AGENT_TIMEOUT)))
+    (scored,) = await bench.scores("e")
+    assert isinstance(scored, EpisodeScored) and scored.score.performance == 0.25
 
 
 async def test_failed_and_cancelled_episodes_are_never_scored(bench: Bench):
