@@ -38,7 +38,6 @@ from services.kernel.event_store import EventStore
 from services.kernel.lifecycle import Part
 from services.kernel.outbox import Relay
 from services.kernel.telemetry import current_traceparent
-from services.kernel.topics import BrokerSettings
 
 EVENTS: tuple[ModuleType, ...] = (gateway_pb2, trainer_pb2, scheduler_pb2, rollout_pb2, reward_pb2)
 PRIVATE: tuple[ModuleType, ...] = (record_pb2,)
@@ -79,7 +78,7 @@ async def build(settings: Settings) -> Sequence[Part]:
     http = http_server(settings, sessions, credentials, tools)
     doors = Doors(desk, folds, views, store, blobs, credentials, f"{settings.url.rstrip('/')}/v1", settings.model)
     server = await rpc_server(settings, doors)
-    broker_settings = BrokerSettings(settings.kafka_url, settings.kafka_replication)
+    broker_settings = settings.broker()
     broker = Broker(broker_settings, catalogue, store)
     handler = with_freeing(Intake(folds, sealer, clock).handle, Freeing(store, blobs))
     broker.subscribe(TOPICS, service="gateway", handler=handler)

@@ -14,7 +14,6 @@ from services.kernel.clock import SystemClock
 from services.kernel.event_store import EventStore
 from services.kernel.lifecycle import HealthPage, Part
 from services.kernel.outbox import Relay
-from services.kernel.topics import BrokerSettings
 from services.reward.adapters.environment_verifier import EnvironmentVerifier
 from services.reward.application import Scoring
 from services.reward.settings import Settings
@@ -31,7 +30,7 @@ def build(settings: Settings) -> Sequence[Part]:
     store = EventStore.open(settings.store_url, catalogue, clock, durability=settings.durability)
     blobs = Blobs.open(settings.blob_url, durability=settings.durability)
     verifier = EnvironmentVerifier(environments(), settings.verifier_deadline_s, settings.verifiers)
-    brokers = BrokerSettings(settings.kafka_url, settings.kafka_replication)
+    brokers = settings.broker()
     broker = Broker(brokers, catalogue, store)
     scoring = Scoring(store, blobs, verifier, trace.get_tracer("forgerl.reward"))
     broker.subscribe(TOPICS, service=SERVICE, handler=scoring.handle)

@@ -24,7 +24,6 @@ from services.kernel.outbox import Relay
 from services.kernel.rpc import RpcSecurity, connect
 from services.kernel.telemetry import Telemetry
 from services.kernel.temporal import connect_temporal
-from services.kernel.topics import BrokerSettings
 from services.rollout.adapters.bubblewrap import Bubblewrap, find_bubblewrap, inside_command, source_root
 from services.rollout.adapters.freeing import RunTexts
 from services.rollout.adapters.gateway import GatewayClient
@@ -52,7 +51,7 @@ async def build(settings: RolloutSettings) -> Sequence[Part]:
     clock = SystemClock()
     catalogue = Catalogue.from_modules(EVENT_MODULES)
     store = EventStore.open(settings.store_url, catalogue, clock, durability=settings.durability)
-    brokers = BrokerSettings(settings.kafka_url, settings.kafka_replication)
+    brokers = settings.broker()
     walls = Bubblewrap(find_bubblewrap()) if settings.sandbox == "bubblewrap" else None
     sandbox = python_sandbox(settings, walls)
     await sandbox.probe()
