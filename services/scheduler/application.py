@@ -19,9 +19,9 @@ from services.kernel.errors import Conflict, NotFound, Permanent, Transient
 from services.kernel.event_store import CausedWrite, Write
 from services.kernel.logs import get_logger
 from services.scheduler.domain.decisions import CloseBatch, Decision, PruneEpisodes
-from services.scheduler.domain.facts import Fact, FleetShared, Input, PruningRequested, RunRemoved, Ticked
+from services.scheduler.domain.facts import Fact, FleetShared, Input, PruningRequested, RunRemoved, Submitted, Ticked
 from services.scheduler.domain.fleet import claim_of, fleet_shares
-from services.scheduler.domain.ledger import Line, Story, touched_by_decision, touched_by_fact
+from services.scheduler.domain.ledger import Line, Story, told_by_decision, touched_by_decision, touched_by_fact
 from services.scheduler.domain.queue import advance, fold
 from services.scheduler.domain.stalls import WARN_SHARE
 from services.scheduler.domain.state import State
@@ -39,8 +39,15 @@ class Desk:
     version: int = 0
     last: Entry | None = None
     concerning: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    # Submitted, and nothing was published of them yet: only the queue itself knows whose they are.
+    untold: set[str] = field(default_factory=set[str])
     # By how many episodes the books were off after the last entry.
     off_by: int = 0
+
+    def note_decision(self, decision: Decision) -> None:
+        """The entry after `version` holds the decision, which `state` does not show yet."""
+        self.note(touched_by_decision(self.state, decision))
+        self.untold.difference_update(told_by_decision(self.state, decision))
 
     def note(self, episode_ids: Sequence[str]) -> None:
         """The entry after `version` concerns these episodes."""
@@ -177,11 +184,14 @@ class Scheduler:
 
     async def explain(self, episode_id: str) -> tuple[str, list[Line], str]:
         """An episode's run, every recorded fact about it in order, and its verdict. Raises NotFound."""
-        run_id = self._run_of.get(episode_id)
+        run_id = self._run_of.get(episode_id) or await self._journal.run_of(episode_id)
         if run_id is None:
             raise NotFound(f"episode {episode_id!r} is not known to the scheduler")
         async with self._lock:
-            versions = list((await self._current(run_id, reading=True)).concerning.get(episode_id, ()))
+            desk = await self._current(run_id, reading=True)
+            versions = list(desk.concerning.get(episode_id, ()))
+        if desk.state.removed:
+            versions = _concerning(episode_id, await self._journal.read(run_id, 0))
         story = Story(episode_id)
         told: list[Line] = []
         for version in versions:
@@ -214,7 +224,7 @@ class Scheduler:
         for entry in entries:
             self._note_fact(run_id, desk, entry.taken)
             for decision in fold(desk.state, entry.taken, entry.decisions):
-                desk.note(touched_by_decision(desk.state, decision))
+                desk.note_decision(decision)
             self._close(run_id, desk, entry)
 
     def _close(self, run_id: str, desk: Desk, entry: Entry) -> None:
@@ -224,10 +234,23 @@ class Scheduler:
             # A defect, not an input's fault: the run goes on, and whoever reads the log or the ledger knows.
             get_logger().error("ledger.unbalanced", run_id=run_id, version=desk.version, episodes=off_by)
         desk.off_by = off_by
+        if desk.state.removed:
+            self._forget(desk)
+
+    def _forget(self, desk: Desk) -> None:
+        """Who belonged to a removed run is read from the record when asked: memory does not grow with runs.
+
+        Its state stays, which is small by then: episodes that come to their end later need not fold it anew.
+        """
+        for episode_id in desk.concerning.keys() - desk.untold:
+            self._run_of.pop(episode_id, None)
+        desk.concerning.clear()
 
     def _note_fact(self, run_id: str, desk: Desk, taken: Input) -> None:
         touched = touched_by_fact(desk.state, taken.fact)
         desk.note(touched)
+        if isinstance(taken.fact, Submitted):
+            desk.untold.add(taken.fact.episode_id)
         for episode_id in touched:
             self._run_of.setdefault(episode_id, run_id)
 
@@ -243,7 +266,7 @@ class Scheduler:
                 self._note_fact(run_id, desk, taken)
                 decisions: list[Decision] = []
                 for decision in advance(desk.state, taken):
-                    desk.note(touched_by_decision(desk.state, decision))
+                    desk.note_decision(decision)
                     published += await self._publisher.events(run_id, desk.state, decision, taken.event_id)
                     decisions.append(decision)
                     self._log(run_id, desk.state, decision)
@@ -283,6 +306,17 @@ def _merged(writes: Sequence[Write]) -> list[Write]:
         first = merged.get(write.stream)
         merged[write.stream] = write if first is None else replace(first, messages=(*first.messages, *write.messages))
     return list(merged.values())
+
+
+def _concerning(episode_id: str, entries: Sequence[Entry]) -> list[int]:
+    """Versions of the entries that concern an episode, of a queue that is read for its past only."""
+    desk = Desk()
+    for entry in entries:
+        desk.note(touched_by_fact(desk.state, entry.taken.fact))
+        for decision in fold(desk.state, entry.taken, entry.decisions):
+            desk.note(touched_by_decision(desk.state, decision))
+        desk.close(entry)
+    return desk.concerning.get(episode_id, [])
 
 
 def _is_due(state: State, now_s: float) -> bool:

@@ -43,6 +43,10 @@ class Journal(Protocol):
         """Entries with versions above `after`, in order."""
         ...
 
+    async def run_of(self, episode_id: str) -> str | None:
+        """The run in whose name the episode was admitted or revoked; None: it never was."""
+        ...
+
     def write(self, run_id: str, expected_version: int, entries: Sequence[Entry]) -> Write:
         """The write that appends entries to a queue."""
         ...

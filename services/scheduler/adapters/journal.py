@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
+from forgerl.events.v1.scheduler_pb2 import EpisodeAdmitted, EpisodeRevoked
 from forgerl.scheduler.v1.queue_pb2 import QueueAdvanced
 
 from services.kernel.errors import Permanent
@@ -12,6 +13,7 @@ from services.scheduler.adapters.records import from_record, to_record
 from services.scheduler.ports import Entry
 
 _PREFIX = "scheduler.queue/"
+_TOLD_PREFIX = "scheduler.admission/"
 
 
 class StoredJournal:
@@ -31,6 +33,12 @@ class StoredJournal:
                 raise Permanent(f"{event.id} is no queue record")
             entries.append(from_record(event.message))
         return entries
+
+    async def run_of(self, episode_id: str) -> str | None:
+        for event in await self._store.read(_TOLD_PREFIX + episode_id, limit=1):
+            if isinstance(event.message, EpisodeAdmitted | EpisodeRevoked):
+                return event.message.run_id
+        return None
 
     def write(self, run_id: str, expected_version: int, entries: Sequence[Entry]) -> Write:
         return Write(_PREFIX + run_id, expected_version, tuple(to_record(entry) for entry in entries))

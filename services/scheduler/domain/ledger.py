@@ -67,6 +67,17 @@ def touched_by_decision(state: State, decision: Decision) -> list[str]:
             return _ids([state.item_of(group_id)])
 
 
+def told_by_decision(state: State, decision: Decision) -> list[str]:
+    """Episodes whose own public stream says of the decision, asked before the state shows it."""
+    match decision:
+        case Revoke(episode_id) | AdmitEvaluation(episode_id):
+            return [episode_id]
+        case AdmitItem(group_id):
+            return [member.episode_id for member in state.items[group_id].members if not member.terminal]
+        case _:
+            return []
+
+
 def _sealed(fact: facts.Sealed) -> str:
     turns = f"{fact.turn_count} turns in {fact.branch_count} branches, " if fact.turn_count else ""
     last = max(fact.first_policy_step, fact.last_policy_step)
