@@ -123,9 +123,8 @@ class RunServicer(run_grpc.RunServiceServicer):
         return await self._view(request.run_id)
 
     async def RemoveRun(self, request, context):
-        await self._doors.views.catch_up()
-        ids = self._doors.views.runs.get(request.run_id, RunLine()).episode_ids
-        count, size = await self._doors.desk.remove_run(request.run_id, ids, self._doors.blobs)
+        kinds = await self._doors.views.kinds(request.run_id)
+        count, size = await self._doors.desk.remove_run(request.run_id, kinds, self._doors.blobs)
         return run_api.RemoveRunResponse(blobs=count, freed_bytes=size)
 
     async def _view(self, run_id: str) -> run_api.RunView:
@@ -173,13 +172,8 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
 
     async def ListEpisodes(self, request, context):
         await self._doors.folds.run(request.run_id)
-        await self._doors.views.catch_up()
-        lines = self._doors.views.episodes
-        ids = [
-            episode_id
-            for episode_id in self._doors.views.runs.get(request.run_id, RunLine()).episode_ids
-            if not request.kind or lines[episode_id].kind == request.kind
-        ]
+        kinds = await self._doors.views.kinds(request.run_id)
+        ids = [episode_id for episode_id, kind in kinds.items() if not request.kind or kind == request.kind]
         start = ids.index(request.after) + 1 if request.after in ids else 0
         page = ids[start : start + min(request.limit or _PAGE, _PAGE)]
         return episode_api.ListEpisodesResponse(episodes=_fitting(await self._views(page)))
@@ -227,11 +221,12 @@ class EpisodeServicer(episode_grpc.EpisodeServiceServicer):
         """Of those that were ever submitted, in order; the store is asked once for all of them."""
         doors = self._doors
         await doors.views.catch_up()
+        # Before the episodes: a seal that comes between says itself what its line said.
+        lines = {one: doors.views.unsealed.get(one) for one in episode_ids}
         found = await doors.folds.submitted(episode_ids)
         run_ids = {episode.submitted.run_id for episode, _ in found.values()}
         runs = {run_id: await doors.folds.run(run_id) for run_id in run_ids}
-        lines = doors.views.episodes
         return [
-            wire.episode_view(episode, runs[episode.submitted.run_id], lines.get(episode_id), traceparent)
+            wire.episode_view(episode, runs[episode.submitted.run_id], lines[episode_id], traceparent)
             for episode_id, (episode, traceparent) in found.items()
         ]

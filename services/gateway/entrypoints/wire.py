@@ -41,6 +41,7 @@ def run_view(run: Run, line: RunLine) -> run_api.RunView:
 def episode_view(episode: Episode, run: Run, line: EpisodeLine | None, traceparent: str) -> episode_api.EpisodeView:
     """An episode with what its agent needs to know of the run."""
     submitted = episode.submitted
+    turns = episode.sealed or line
     view = episode_api.EpisodeView(
         submission=episode_api.Submission(
             episode_id=submitted.episode_id,
@@ -58,8 +59,8 @@ def episode_view(episode: Episode, run: Run, line: EpisodeLine | None, tracepare
         detail=episode.detail,
         score=episode.score,
         agent_wall_s=episode.agent_wall_s,
-        turn_count=line.turn_count if line else 0,
-        sampled_tokens=line.sampled_tokens if line else 0,
+        turn_count=turns.turn_count if turns else 0,
+        sampled_tokens=turns.sampled_tokens if turns else 0,
         traceparent=traceparent,
     )
     if episode.submitted_at is not None:
