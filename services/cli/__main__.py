@@ -1,19 +1,16 @@
 """The command's entry: one clear line on stderr for every error, and an exit code that isn't 0.
 
-FORGERL_DEBUG=1 shows the traceback as well. Refuses to import what a command doesn't need, so that it starts at once.
+FORGERL_DEBUG=1 shows the traceback as well. Refuses to import what a command doesn't need, so that it starts at once;
+the commands themselves are imported inside `main`, which answers a Ctrl-C that comes before they are there.
 """
 
 import contextlib
 import os
 import re
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator
 
-import typer
-
-from services.cli.app import build_app
 from services.cli.errors import CommandError, StackFailed
 
 # gRPC's own words for a port where nobody listens, and for a host that there is not.
@@ -63,25 +60,42 @@ def _no_width_without_a_terminal() -> Iterator[None]:
 
 def main() -> None:
     """Never returns."""
+    try:
+        code = _run()
+    except KeyboardInterrupt:
+        # A command that had begun has said itself what goes on without it.
+        sys.stderr.write("forgerl: interrupted before it began\n")
+        code = 130
+    sys.exit(code)
+
+
+def _run() -> int:
+    """The exit code of the command that the arguments name."""
+    import typer
+
+    from services.cli.app import build_app
+
     # Libraries' own remarks are no answer to a command: SyntaxWarnings of a package that holds tasks.
     warnings.simplefilter("ignore")
     try:
         with _no_width_without_a_terminal():
             code = build_app()(standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except SystemExit:
+    except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
         if os.environ.get("FORGERL_DEBUG"):
+            import traceback
+
             traceback.print_exc()
         text, code = _describe(error)
         asked_for_help = type(error).__name__ == "NoArgsIsHelpError"
         sys.stderr.write(f"{text}\n" if asked_for_help else f"forgerl: {_one_line(text)}\n")
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":
