@@ -13,34 +13,40 @@ from services.cli.errors import UsageError
 from services.cli.pool.export import export_jsonl, export_parquet, export_recorded
 from services.cli.pool.importing import read_file, submissions
 from services.cli.pool.places import PoolPlaces
-from services.cli.pool.query import read_tables, run_query, tables_of
+from services.cli.pool.query import read_tables, readable, run_query, tables_of
 from services.cli.pool.reading import Pool
 from services.client import Client
 
 EXPORTS = {"parquet": export_parquet, "jsonl": export_jsonl, "recorded": export_recorded}
 _EVERY = 200
+_TABLE_ROWS = 1_000
+"""A table is laid out as a whole before its first line is printed, and nobody reads further."""
 
 
 def query_data(instance: str | None, sql: str, runs: list[str], *, as_json: bool) -> None:
-    """Prints the rows as a table, or as one JSON object a line."""
+    """Prints the first thousand rows as a table, and how many there are; or all, as one JSON object a line."""
+    sql = readable(sql)
     names = tables_of(sql)
     pool = Pool(PoolPlaces.of(instance))
 
     async def read():
         return await read_tables(pool, runs or await pool.runs(), names, _show_progress)
 
-    columns, rows = run_query(sql, asyncio.run(read()))
+    answer = run_query(sql, asyncio.run(read()), None if as_json else _TABLE_ROWS)
     _tell_pruned(pool, "turns and tokens lack them")
     if as_json:
-        for row in rows:
-            print(json.dumps(dict(zip(columns, row, strict=True)), default=_plain))  # noqa: T201
+        for row in answer.rows:
+            print(json.dumps(dict(zip(answer.columns, row, strict=True)), default=_plain))  # noqa: T201
         return
     table = Table(box=None)
-    for column in columns:
+    for column in answer.columns:
         table.add_column(column, overflow="fold")
-    for row in rows:
+    for row in answer.rows:
         table.add_row(*(_cell(value) for value in row))
     Console(highlight=False).print(table)
+    if answer.total > len(answer.rows):
+        said = f"forgerl: {len(answer.rows)} of {answer.total} rows are shown; --json prints all"
+        Console(stderr=True, highlight=False).print(said, soft_wrap=True)
 
 
 def export_data(instance: str | None, run: str, out: Path, kind: str) -> None:

@@ -8,6 +8,7 @@ It refuses to write: DuckDB's access to files and to the network is off.
 # pyright: reportMissingTypeStubs=false, reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -18,6 +19,24 @@ from services.cli.pool.reading import Pool
 from services.cli.pool.tables import FROM_TRAJECTORIES, SCHEMAS, index_table, token_table, turn_table
 
 Progress = Callable[[int, int], None]
+_COUNTED_AT_ONCE = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Columns, and the first of `total` rows."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    total: int
+
+
+def readable(sql: str) -> str:
+    """An argument as UTF-8, whatever the terminal's locale took its bytes for. Raises UsageError."""
+    try:
+        return sql.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError as error:
+        raise UsageError("query: given bytes that are no UTF-8; allowed SQL in UTF-8") from error
 
 
 def tables_of(sql: str) -> set[str]:
@@ -52,14 +71,19 @@ async def read_tables(pool: Pool, runs: Sequence[str], names: set[str], progress
     return {name: pa.concat_tables(some) for name, some in parts.items()}
 
 
-def run_query(sql: str, tables: dict[str, pa.Table]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and rows. Raises UsageError with DuckDB's first line."""
+def run_query(sql: str, tables: dict[str, pa.Table], limit: int | None = None) -> Answer:
+    """The first `limit` rows, or all; those beyond are only counted. Raises UsageError with DuckDB's first line."""
     connection = duckdb.connect(config={"enable_external_access": "false"})
     for name, table in tables.items():
         connection.register(name, table)
     try:
         result = connection.execute(sql)
-        return [column[0] for column in result.description or ()], result.fetchall()
+        columns = [column[0] for column in result.description or ()]
+        rows = result.fetchall() if limit is None else result.fetchmany(limit)
+        total = len(rows)
+        while limit is not None and (more := len(result.fetchmany(_COUNTED_AT_ONCE))):
+            total += more
+        return Answer(columns, rows, total)
     except duckdb.Error as error:
         raise UsageError(f"query: {_first_line(error)}") from error
     finally:

@@ -208,6 +208,23 @@ def test_an_unknown_run_or_stack_is_named(folder, capsys, monkeypatch):
     assert told.startswith(f"forgerl: {folder}/nowhere/stores/scheduler.db: no such store")
 
 
+def test_a_table_shows_a_thousand_rows_and_says_how_many_there_are(folder, capsys, monkeypatch):
+    def asked(rows: int, *options: str) -> tuple[list[str], str]:
+        sql = f"select range as n from range({rows})"
+        monkeypatch.setattr("sys.argv", ["forgerl", "data", "query", sql, *options])
+        with pytest.raises(SystemExit):
+            main()
+        said = capsys.readouterr()
+        return said.out.split(), said.err
+
+    shown, said = asked(250_000)
+    assert shown == ["n", *map(str, range(1000))]
+    assert said == "forgerl: 1000 of 250000 rows are shown; --json prints all\n"
+    assert asked(1000) == (["n", *map(str, range(1000))], "")
+    whole, said = asked(1001, "--json")
+    assert (len(whole), said) == (2 * 1001, "")
+
+
 def command(monkeypatch, capsys, *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr("sys.argv", ["forgerl", *arguments])
     with pytest.raises(SystemExit) as ended:
