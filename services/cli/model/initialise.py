@@ -79,10 +79,17 @@ async def init_model(
     return await asyncio.to_thread(make_model, out, seed, steps or DEFAULT_STEPS, on_progress)
 
 
-def make_model(out: Path, seed: int, steps: int, on_progress: Callable[[WarmupProgress], None]) -> ModelReport:
-    """The blocking part of `init_model`."""
+def check_new(out: Path) -> None:
+    """Raises FileExistsError where `out` holds files, or is one."""
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"{out}: is a file; name a new directory")
     if out.exists() and any(out.iterdir()):
         raise FileExistsError(f"{out}: not empty; name a new directory")
+
+
+def make_model(out: Path, seed: int, steps: int, on_progress: Callable[[WarmupProgress], None]) -> ModelReport:
+    """The blocking part of `init_model`."""
+    check_new(out)
     out.mkdir(parents=True, exist_ok=True)
     log = LossLog(time.monotonic)
     tokenizer = train_tokenizer()
