@@ -1,4 +1,6 @@
-"""Which blocks a worker, or the shared pool, is believed to hold. Pure; bounded, least recently used go first."""
+"""Which blocks a worker, or the shared pool, is believed to hold. Pure; bounded, least recently used go first, and
+of one chain its tail, as in the engines: what is left of it still counts from the beginning.
+"""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -26,8 +28,8 @@ class BlockIndex:
         return len(names)
 
     def add(self, names: Sequence[bytes]) -> None:
-        """These are held, or will be in a moment."""
-        for name in names:
+        """These, a chain from its beginning, are held, or will be in a moment."""
+        for name in reversed(names):
             self._held[name] = None
             self._held.move_to_end(name)
         while len(self._held) > self._limit:
@@ -42,7 +44,9 @@ class BlockIndex:
         self._by_engine_hash[engine_hash] = name
         while len(self._by_engine_hash) > self._limit:
             self._by_engine_hash.popitem(last=False)
-        self.add([name])
+        # One that was routed here has its place in its chain; events come head first and would turn that round.
+        if name not in self._held:
+            self.add([name])
 
     def removed(self, engine_hash: bytes) -> None:
         """The engine let a block go."""

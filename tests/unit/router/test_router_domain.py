@@ -39,11 +39,25 @@ def test_an_index_counts_the_prefix_it_holds_and_forgets_the_least_recent() -> N
     index = BlockIndex(3)
     names = chain("d", ids(*range(9)), 2)
     index.add(names)
+    # It was the first that went, so that nothing counted from the beginning: engines let the tail go, and so
+    # does the index.
     assert len(names) == 4 and len(index) == 3
-    # The first was pushed out by the fourth, so nothing counts from the beginning.
-    assert index.hit_blocks(names) == 0
-    index.add(names[:1])
-    assert index.hit_blocks(names) == 1
+    assert index.hit_blocks(names) == 3
+    other = chain("d", ids(*range(50, 55)), 2)
+    index.add(other)
+    assert len(other) == 2
+    assert (index.hit_blocks(names), index.hit_blocks(other)) == (1, 2)
+
+
+def test_what_the_engine_says_of_a_routed_chain_does_not_let_its_head_go_first() -> None:
+    index = BlockIndex(3)
+    names = chain("d", ids(*range(7)), 2)
+    index.add(names)
+    index.stored(b"e1", b"", ids(0, 1), "d")
+    index.stored(b"e2", b"e1", ids(2, 3), "d")
+    index.stored(b"e3", b"e2", ids(4, 5), "d")
+    index.add(chain("d", ids(90, 91, 92), 2))
+    assert index.hit_blocks(names) == 2
 
 
 def test_engine_events_are_named_anew_by_their_token_ids() -> None:
