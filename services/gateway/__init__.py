@@ -13,5 +13,6 @@ completions.py    one agent's call, from request to turn        prompts.py      
 generating.py     sampling over engines and policies            streaming.py    ids to deltas
 intake.py         what other services said                      sealer.py       trajectories
 folds.py          reading runs and episodes                     views.py        index and watchers
-recorded.py       episodes that were run elsewhere                freeing.py      blobs that nobody names
+recorded.py       episodes that were run elsewhere              freeing.py      blobs that nobody names
+records.py        turns as events, and back
 """

@@ -9,7 +9,7 @@ from forgerl.events.v1 import gateway_pb2
 from forgerl.gateway.v1 import record_pb2
 
 from services.contract import trajectory as contract
-from services.gateway.adapters import records
+from services.gateway import records
 from services.gateway.domain.sealing import seal_of, to_trajectory
 from services.gateway.domain.tree import MessageTree
 from services.gateway.folds import Batch

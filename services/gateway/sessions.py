@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from forgerl.common.v1 import run_pb2
 from forgerl.events.v1 import gateway_pb2
 
-from services.gateway.adapters import records
+from services.gateway import records
 from services.gateway.domain.calls import Sampling
 from services.gateway.domain.tree import TRUNCATED, MessageTree, Turn
 from services.gateway.live import LiveCall

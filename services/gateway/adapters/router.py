@@ -9,8 +9,8 @@ import grpc
 from forgerl.router.v1 import router_service_pb2 as api
 from forgerl.router.v1 import router_service_pb2_grpc as stubs
 
-from services.gateway.adapters.records import pack_ids
 from services.gateway.ports import EngineUnavailable, RouteOrder, Served, Ticket
+from services.gateway.records import pack_ids
 from services.kernel import rpc
 from services.kernel.clock import Clock
 from services.kernel.errors import Transient

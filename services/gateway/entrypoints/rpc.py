@@ -14,7 +14,7 @@ from forgerl.gateway.v1 import run_service_pb2 as run_api
 from forgerl.gateway.v1 import run_service_pb2_grpc as run_grpc
 
 from services.contract.trajectory import decode
-from services.gateway.adapters import records
+from services.gateway import records
 from services.gateway.adapters.credentials import Credentials
 from services.gateway.application import Desk, IdTaken
 from services.gateway.domain.tree import MessageTree

@@ -11,8 +11,7 @@ from forgerl.gateway.v1 import episode_service_pb2
 from gateway_engine import ScriptedEngine
 from opentelemetry import trace
 
-from services.gateway import bootstrap
-from services.gateway.adapters import records
+from services.gateway import bootstrap, records
 from services.gateway.adapters.credentials import Credentials
 from services.gateway.adapters.engine import HttpEngine
 from services.gateway.application import Desk, Registries

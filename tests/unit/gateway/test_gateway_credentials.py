@@ -6,7 +6,7 @@ import jwt
 import pytest
 
 from services.gateway.adapters.credentials import Credentials
-from services.gateway.adapters.records import pack_ids, unpack_ids
+from services.gateway.records import pack_ids, unpack_ids
 from services.kernel.clock import ManualClock, RandomIds
 from services.kernel.errors import Unauthenticated
 
