@@ -221,30 +221,6 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "forgerl: interrupted before it began\n")
 
 
-def test_a_query_in_another_encoding_is_one_line_and_one_in_utf8_is_read_in_any_locale(tmp_path):
-    stores = tmp_path / "data"
-    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "FORGERL_DATA_DIR": str(stores)}
-    latin = os.fsdecode("select 'ö' from episodes".encode("latin-1"))
-    for locale in ({"FORGERL_DATA_DIR": str(stores)}, plain):
-        assert_one_line(forgerl(tmp_path, "data", "query", latin, **locale), "query: given bytes that are no UTF-8")
-        # Understood so far: what is missing is the pool.
-        done = forgerl(tmp_path, "data", "query", "select 'ö' from episodes", **locale)
-        assert_one_line(done, "scheduler.db: no such store")
-
-
-@pytest.mark.parametrize("what", ["folder", "file"])
-def test_a_model_is_not_begun_where_something_is(tmp_path, what):
-    place = tmp_path / "mine"
-    if what == "folder":
-        place.mkdir()
-        (place / "mine.txt").write_text("mine")
-    else:
-        place.write_text("mine")
-    done = forgerl(tmp_path, "model", "init", str(place))
-    assert_one_line(done, f"{place}: ", "name a new directory")
-    assert (done.returncode, done.stdout) == (2, "")
-
-
 def test_help_comes_at_once(tmp_path):
     import time
 

@@ -225,6 +225,21 @@ def test_a_table_shows_a_thousand_rows_and_says_how_many_there_are(folder, capsy
     assert (len(whole), said) == (2 * 1001, "")
 
 
+def test_a_query_in_another_encoding_is_one_line_and_utf8_is_read_whatever_the_locale_took_it_for(
+    folder, capsys, monkeypatch
+):
+    sql = "select 'ö' as letter from episodes limit 1"
+    # As Python hands an argument over whose bytes the locale can't read.
+    latin, ascii_only = (sql.encode(name).decode("ascii", "surrogateescape") for name in ("latin-1", "utf-8"))
+    said = "forgerl: query: given bytes that are no UTF-8; allowed SQL in UTF-8\n"
+    assert command(monkeypatch, capsys, "data", "query", latin) == (2, said)
+    for given in (sql, ascii_only):
+        monkeypatch.setattr("sys.argv", ["forgerl", "data", "query", given, "--json"])
+        with pytest.raises(SystemExit):
+            main()
+        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"letter": "ö"}]
+
+
 def command(monkeypatch, capsys, *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr("sys.argv", ["forgerl", *arguments])
     with pytest.raises(SystemExit) as ended:

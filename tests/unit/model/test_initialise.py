@@ -8,10 +8,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from services.cli.errors import UsageError
 from services.cli.model.episodes import play
 from services.cli.model.initialise import REPORT_FILE, LossLog, init_model
 from services.cli.model.tokenizer import ChatTokenizer, chat_template, train_tokenizer
 from services.cli.model.warmup import WarmupProgress
+from services.cli.model_command import init_model as init_command
 from services.environments.registry import environments
 
 SHIPPED = Path(__file__).parents[3] / "examples" / "models" / "tiny-qwen3"
@@ -41,6 +43,21 @@ def test_a_directory_in_use_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="not empty; name a new directory"):
         asyncio.run(init_model(tmp_path, seed=1, steps=1, on_progress=lambda progress: None))
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_the_command_refuses_what_is_there_before_it_draws_its_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    place = tmp_path
+    if what == "folder":
+        (place / "mine.txt").write_text("mine")
+    else:
+        place = tmp_path / "mine"
+        place.write_text("mine")
+    with pytest.raises(UsageError, match="name a new directory"):
+        init_command(place, 0, 1)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_losses_are_logged_as_means_over_a_hundred_steps() -> None:
