@@ -1,7 +1,8 @@
 """Which blobs nobody names any more: the count by which every service frees its own. Pure.
 
 Blobs are named by their content, so several episodes may name one; it goes when all of them are gone. An episode that
-is gone keeps nothing, also what it names later. It refuses to know why an episode is gone, and to delete.
+is gone keeps nothing, also what it names later; it is remembered until its run is dropped. It refuses to know why an
+episode is gone, and to delete.
 """
 
 from collections.abc import Collection
@@ -13,7 +14,7 @@ class References:
     def __init__(self) -> None:
         self._names: dict[str, set[str]] = {}
         self._uris: dict[str, set[str]] = {}
-        self._gone: set[str] = set()
+        self._gone: dict[str, set[str]] = {}
 
     def name(self, episode_id: str, uri: str) -> None:
         """The episode names a blob; none when the uri is empty."""
@@ -35,9 +36,9 @@ class References:
         kept = [uri for uri in named if any(self._keeps(one, leaving) for one in self._names[uri])]
         return sorted(set(named).difference(kept)), kept
 
-    def part(self, episode_ids: Collection[str], *, forget: bool = False) -> None:
+    def part(self, run_id: str, episode_ids: Collection[str], *, forget: bool = False) -> None:
         """These episodes are gone. May be repeated. forget: what only they named was freed, all that they ever name."""
-        self._gone.update(episode_ids)
+        self._gone.setdefault(run_id, set()).update(episode_ids)
         for uri in self.without(episode_ids)[0] if forget else ():
             for episode_id in self._names.pop(uri):
                 left = self._uris[episode_id]
@@ -45,9 +46,20 @@ class References:
                 if not left:
                     del self._uris[episode_id]
 
-    def has_parted(self, episode_id: str) -> bool:
-        """Whether the episode is gone."""
-        return episode_id in self._gone
+    def drop(self, run_id: str) -> None:
+        """Forget who is gone of a run, and what they named: the others' answers are the same.
+
+        What such an episode names later it keeps, until it is said to be gone again.
+        """
+        for episode_id in self._gone.pop(run_id, ()):
+            for uri in self._uris.pop(episode_id, ()):
+                self._names[uri].discard(episode_id)
+                if not self._names[uri]:
+                    del self._names[uri]
+
+    def has_parted(self, run_id: str, episode_id: str) -> bool:
+        """Whether the run's episode is gone."""
+        return episode_id in self._gone.get(run_id, ())
 
     def _keeps(self, episode_id: str, leaving: Collection[str]) -> bool:
-        return episode_id not in leaving and episode_id not in self._gone
+        return episode_id not in leaving and not any(episode_id in gone for gone in self._gone.values())

@@ -37,27 +37,47 @@ def freed_stream(run_id: str) -> str:
 
 @dataclass(slots=True)
 class _Count:
-    """Events of some kinds that name blobs, counted up to `after` in the store's log."""
+    """Events of some kinds that name blobs, counted up to `after` in the store's log.
+
+    forgets: nothing is remembered of a removed run. Not so where a removal counts: its repeat frees what came since.
+    """
 
     kinds: Collection[type[Message]]
+    forgets: bool
     after: int = 0
     references: References = field(default_factory=References)
-    # Of trajectories: episodes that are sealed, or will be without a look at their turns.
-    sealed: set[str] = field(default_factory=set[str])
+    # Of trajectories, by run: episodes that are sealed, or will be without a look at their turns.
+    sealed: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    removed: set[str] = field(default_factory=set[str])
 
     async def catch_up(self, store: EventStore) -> References:
-        types = sorted(kind.DESCRIPTOR.full_name for kind in (*self.kinds, record_pb2.EpisodesFreed))
+        kinds = (*self.kinds, record_pb2.EpisodesFreed, gateway_pb2.RunRemoved)
+        types = sorted(kind.DESCRIPTOR.full_name for kind in kinds)
         while page := await store.notifications(self.after, _PAGE, types):
             for _, event in page:
-                if isinstance(event.message, record_pb2.EpisodesFreed):
-                    # In flight while its run was removed, an episode may have named more than was freed with it.
-                    self.references.part(event.message.episode_ids, forget=bool(event.message.event_id))
-                else:
-                    self.references.name(event.key, _named(event.message))
-                    if not isinstance(event.message, gateway_pb2.EpisodeSubmitted):
-                        self.sealed.add(event.key)
+                self._take(event)
             self.after = page[-1][0]
         return self.references
+
+    def _take(self, event: Event) -> None:
+        match event.message:
+            case record_pb2.EpisodesFreed() as freed:
+                # In flight while its run was removed, an episode may have named more than was freed with it.
+                self.references.part(freed.run_id, freed.episode_ids, forget=bool(freed.event_id))
+                if freed.run_id in self.removed:
+                    self.references.drop(freed.run_id)
+            case gateway_pb2.RunRemoved() as removed:
+                if self.forgets:
+                    self.removed.add(removed.run_id)
+                    self.references.drop(removed.run_id)
+                    self.sealed.pop(removed.run_id, None)
+            case message:
+                run_id = _run_of(message)
+                if run_id in self.removed:
+                    return
+                self.references.name(event.key, _named(message))
+                if run_id and not isinstance(message, gateway_pb2.EpisodeSubmitted):
+                    self.sealed.setdefault(run_id, set()).add(event.key)
 
 
 @dataclass(slots=True)
@@ -72,9 +92,9 @@ class Freed:
 class Freeing:
     """Counts what the store names, from its first question on: a gateway that frees nothing counts nothing."""
 
-    def __init__(self, store: EventStore, blobs: Blobs) -> None:
+    def __init__(self, store: EventStore, blobs: Blobs, *, forgets: bool = True) -> None:
         self._store, self._blobs = store, blobs
-        self._trajectories, self._turns = _Count(_TRAJECTORIES), _Count(_TURNS)
+        self._trajectories, self._turns = _Count(_TRAJECTORIES, forgets), _Count(_TURNS, forgets)
         # By event: an attempt whose record was refused leaves the next one nothing to count.
         self._attempted: dict[str, Freed] = {}
 
@@ -87,7 +107,7 @@ class Freeing:
         records: dict[str, list[Message]] = {}
         leaving: list[str] = []
         for event, pruned in told:
-            episode_ids = await self._sealed(pruned.episode_ids)
+            episode_ids = await self._sealed(pruned)
             freed = await self.free(episode_ids, self._attempted[event.id], leaving)
             # Of two that share a blob and go together, the later one takes it along.
             leaving += episode_ids
@@ -108,15 +128,16 @@ class Freeing:
                     freed.blobs, freed.size_bytes = freed.blobs + blobs, freed.size_bytes + size_bytes
         return freed
 
-    async def unparted(self, episode_ids: Collection[str]) -> list[str]:
-        """Those of which nothing was recorded yet."""
+    async def unparted(self, run_id: str, episode_ids: Collection[str]) -> list[str]:
+        """Those of the run of which nothing was recorded yet."""
         references = await self._trajectories.catch_up(self._store)
-        return [episode_id for episode_id in episode_ids if not references.has_parted(episode_id)]
+        return [episode_id for episode_id in episode_ids if not references.has_parted(run_id, episode_id)]
 
-    async def _sealed(self, episode_ids: Collection[str]) -> list[str]:
+    async def _sealed(self, pruned: scheduler_pb2.EpisodesPruned) -> list[str]:
         """Those whose seal is not still to be made of their turns: its cause may be heard of after the pruning."""
         await self._trajectories.catch_up(self._store)
-        return [episode_id for episode_id in episode_ids if episode_id in self._trajectories.sealed]
+        sealed = self._trajectories.sealed.get(pruned.run_id, set[str]())
+        return [episode_id for episode_id in pruned.episode_ids if episode_id in sealed]
 
     async def _counts(self, episode_ids: Collection[str]) -> list[References]:
         """Turns are read from the start only once an episode names a large one: few do, and they are most of it."""
@@ -136,10 +157,10 @@ class Freeing:
 
 async def free_run(store: EventStore, blobs: Blobs, run_id: str, episode_ids: Collection[str]) -> tuple[int, int]:
     """Free what only these episodes of a removed run name; blobs and bytes. A repeat frees what came since."""
-    freeing = Freeing(store, blobs)
+    freeing = Freeing(store, blobs, forgets=False)
     freed = await freeing.free(episode_ids, Freed())
     for _ in range(_ATTEMPTS):
-        ids = await freeing.unparted(episode_ids)
+        ids = await freeing.unparted(run_id, episode_ids)
         parts = [ids[first : first + _EPISODES_A_RECORD] for first in range(0, len(ids), _EPISODES_A_RECORD)]
         if not parts and freed.blobs:
             parts = [[]]
@@ -171,6 +192,17 @@ def _record(run_id: str, episode_ids: Collection[str], freed: Freed, event_id: s
         freed_bytes=freed.size_bytes,
         kept_blobs=freed.kept_blobs,
     )
+
+
+def _run_of(message: Message) -> str:
+    """The run of what ends, or may end, an episode's turns; "" of a turn, which doesn't name it."""
+    match message:
+        case gateway_pb2.EpisodeSubmitted() | gateway_pb2.TrajectorySealed():
+            return message.run_id
+        case record_pb2.RecordedChecked():
+            return message.seal.run_id
+        case _:
+            return ""
 
 
 def _named(message: Message) -> str:

@@ -54,17 +54,17 @@ class _Count:
             case ToolsAnswered() as answered:
                 self.references.name(event.key, answered.messages.uri)
             case TextsFreed() as freed if freed.pruned:
-                self.references.part(freed.episode_ids, forget=True)
+                self.references.part(freed.run_id, freed.episode_ids, forget=True)
             case TextsFreed() as freed:
                 self.removed.add(freed.run_id)
-                self.references.part(self.episodes.get(freed.run_id, ()))
+                self.references.part(freed.run_id, self.episodes.get(freed.run_id, ()))
             case _:
                 pass
 
     def _belongs(self, episode_id: str, run_id: str) -> None:
         self.episodes.setdefault(run_id, set()).add(episode_id)
         if run_id in self.removed:
-            self.references.part([episode_id])
+            self.references.part(run_id, [episode_id])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from test_gateway_episodes import Bus, finished
 from test_gateway_removal import large_turn, remove, run_of, stored, taken_in
 
+from services.contract.references import References
 from services.contract.trajectory import decode
 from services.gateway import freeing as module
 from services.gateway.freeing import Freeing
@@ -89,7 +90,7 @@ async def test_a_large_turn_goes_with_the_last_episode_that_sampled_it(rig: Rig,
     monkeypatch.setattr(module, "_PAGE", 2)
     tokens = await large_turn(rig, engine, "ep-1")
     turn = (await rig.store.read("gateway.turns/ep-1"))[0].message
-    scheduler, over = Scheduler(rig), gateway_pb2.TrajectorySealed()
+    scheduler, over = Scheduler(rig), gateway_pb2.TrajectorySealed(run_id="r1")
     for name in ("ep-2", "ep-3"):
         await rig.desk.submit(submission(name, "r1"))
     await rig.store.append(
@@ -151,3 +152,23 @@ async def test_an_episode_whose_end_is_not_heard_of_yet_keeps_its_turns_for_the_
     await rig.desk.stop_run("r1")
     assert await remove(rig, "r1", "ep-1") == 2
     assert stored(tmp_path) == 0
+
+
+@pytest.mark.parametrize("heard", [False, True])
+async def test_a_removed_run_is_not_remembered(rig: Rig, engine: ScriptedEngine, tmp_path: Path, heard: bool):
+    """Neither who was pruned or sealed of it, nor what they named; what it shared goes with the other run."""
+    theirs = await run_of(rig, engine)
+    await taken_in(rig, theirs)
+    scheduler = Scheduler(rig)
+    assert await scheduler.tell(scheduler.pruned("ep-1")) == [("scheduler.retention/r1@1", 0, 1)]
+    assert await remove(rig, "r1", "ep-1") == 0
+    if heard:
+        assert await scheduler.tell(scheduler.pruned("ep-1")) == [("scheduler.retention/r1@2", 0, 0)]
+    count = scheduler.freeing._trajectories
+    assert set(count.sealed) == ({"r2"} if heard else {"r1", "r2"})
+    assert await scheduler.tell(scheduler.pruned("ep-2", run_id="r2")) == [("scheduler.retention/r2@1", 2, 0)]
+    assert stored(tmp_path) == 0
+    assert await remove(rig, "r2", "ep-2") == 0
+    await scheduler.tell(scheduler.pruned("ep-2", run_id="r2"))
+    references = await count.catch_up(rig.store)
+    assert vars(references) == vars(References()) and count.sealed == {}

@@ -87,7 +87,7 @@ class Pool(Bench):
         for name in sorted(ALL):
             own = (
                 self.submission(name),
-                gateway_pb2.TrajectorySealed(episode_id=name, trajectory=await self.sealed(name)),
+                gateway_pb2.TrajectorySealed(episode_id=name, run_id="r", trajectory=await self.sealed(name)),
             )
             writes.append(Write(f"gateway.episode/{name}", 0, own))
         for name, turn in (("a.0", "two"), ("a.1", "own"), ("f.0", "two")):
