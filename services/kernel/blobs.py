@@ -4,6 +4,7 @@ Blobs are named by their sha256 and written by rename, so a repeat is no change 
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -57,11 +58,9 @@ class Blobs:
 
     async def exists(self, ref: BlobRef) -> bool:
         """Whether the bytes are there."""
-        try:
-            await obstore.head_async(self._store, self._key(ref.uri))
-        except FileNotFoundError:
-            return False
-        return True
+        with contextlib.suppress(FileNotFoundError):
+            return bool(await obstore.head_async(self._store, self._key(ref.uri)))
+        return False
 
     async def put_folder(self, prefix: str, folder: Path) -> str:
         """Keep a folder's files under `prefix`; returns its uri. Complete once its manifest, written last, is there."""
@@ -90,19 +89,20 @@ class Blobs:
 
     async def delete(self, uri: str) -> tuple[int, int]:
         """Free one blob, or everything under a folder's uri: number of objects and bytes freed (0, 0 on a repeat)."""
-        key = self._key(uri)
-        found = await asyncio.to_thread(self._list, key)
-        if not found and await self.exists(BlobRef(uri=uri)):
-            found = [await obstore.head_async(self._store, key)]
+        key, untyped = self._key(uri), cast("Any", obstore)
+        found = await untyped.list(self._store, key).collect_async()
+        # Somebody else may free the same at the same time: what is gone is freed.
+        with contextlib.suppress(FileNotFoundError):
+            found = found or [await obstore.head_async(self._store, key)]
         # The manifest goes first: a folder half freed is a folder that isn't there.
         paths = sorted((item["path"] for item in found), key=lambda path: not path.endswith(_MANIFEST))
         for group in (paths[:1], paths[1:]):
-            await obstore.delete_async(self._store, group)
+            await asyncio.gather(*map(self._remove, group))
         return len(paths), sum(item["size"] for item in found)
 
-    def _list(self, key: str) -> list[Any]:
-        untyped: Any = obstore
-        return [item for batch in untyped.list(self._store, key) for item in batch]
+    async def _remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            await obstore.delete_async(self._store, path)
 
     def _key(self, uri: str) -> str:
         if not uri.startswith(f"{self._url}/") or ".." in uri:

@@ -1,5 +1,6 @@
 """What every blob store must do: a folder, and S3 (spoken to a small server in the test)."""
 
+import asyncio
 import hashlib
 import json
 import shutil
@@ -85,6 +86,18 @@ async def test_a_single_blob_is_freed(blobs: Blobs) -> None:
     ref = await blobs.put(b"packed", "application/zstd")
     assert await blobs.delete(ref.uri) == (1, 6)
     assert not await blobs.exists(ref)
+
+
+async def test_what_two_free_at_once_is_freed(blobs: Blobs, tmp_path: Path) -> None:
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"{number}.bin").write_bytes(b"w" * 100)
+    uri = await blobs.put_folder("policies/run-2/1", folder)
+    refs = [await blobs.put(f"text {number}".encode(), "application/zstd") for number in range(20)]
+    await asyncio.gather(*(blobs.delete(each) for each in [uri, *(ref.uri for ref in refs)] for _ in range(6)))
+    assert await blobs.delete(uri) == (0, 0)
+    assert [await blobs.exists(ref) for ref in refs] == [False] * 20
 
 
 async def _manifest(blobs: Blobs, uri: str) -> bytes:
