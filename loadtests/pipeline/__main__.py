@@ -15,7 +15,7 @@ from pathlib import Path
 from loadtests.pipeline.measure import Sizes, measured
 from services.kernel.logs import configure
 
-FULL = Sizes(batches=32, killed_batches=16, temporal_batches=6)
+FULL = Sizes(batches=32, killed_batches=16, temporal_batches=20)
 QUICK = Sizes(batches=2, killed_batches=3, temporal_batches=0)
 
 

@@ -14,7 +14,7 @@ from loadtests.pipeline.stack import Stack, service_command
 
 FORMS = ("plain", "lean", "step")
 WARM_UP = 1
-BARE_BATCHES = 3
+BARE_BATCHES = 5
 
 
 @dataclass(frozen=True, slots=True)

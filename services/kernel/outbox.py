@@ -76,8 +76,7 @@ class Relay:
                     await asyncio.wait_for(closing, timeout=_ACK_S)
 
     async def _follow(self, producer: AIOKafkaProducer, incarnation: Incarnation, name: str) -> None:
-        cursor = await self._store.seen_version("relay", name)
-        checked_s = monotonic()
+        cursor, checked_s = await self._store.seen_version("relay", name), monotonic()
         while await asyncio.to_thread(self._lease.held):
             self._wake.clear()
             batch = await self._store.notifications(cursor, _BATCH_EVENTS, self._types)

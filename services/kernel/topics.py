@@ -91,7 +91,10 @@ class Incarnation:
                 if not (await self._consumer.end_offsets([self._at]))[self._at]:
                     return ""
                 self._consumer.seek(self._at, 0)
+                self._consumer.resume(self._at)
                 record = await self._consumer.getone()
+                # Or it would go on asking for a second record, twenty times a second.
+                self._consumer.pause(self._at)
         except (TimeoutError, KafkaError) as error:
             raise Transient(f"no answer about the broker's incarnation: {error!r}") from error
         return bytes(record.value or b"").decode() if record.offset == 0 else ""
