@@ -37,7 +37,7 @@ from services.kernel.clock import RandomIds, SystemClock
 from services.kernel.event_store import EventStore
 from services.kernel.lifecycle import Part
 from services.kernel.outbox import Relay
-from services.kernel.telemetry import current_traceparent
+from services.kernel.telemetry import whole_span
 
 EVENTS: tuple[ModuleType, ...] = (gateway_pb2, trainer_pb2, scheduler_pb2, rollout_pb2, reward_pb2)
 PRIVATE: tuple[ModuleType, ...] = (record_pb2,)
@@ -45,10 +45,9 @@ PRIVATE: tuple[ModuleType, ...] = (record_pb2,)
 
 def new_trace(name: str, subject: str) -> str:
     """Traceparent of a fresh root span."""
-    tracer = trace.get_tracer("forgerl.gateway")
-    with tracer.start_as_current_span(name, context=trace.set_span_in_context(trace.INVALID_SPAN)) as span:
-        span.set_attribute("subject", subject)
-        return current_traceparent()
+    traceparent, end = whole_span(name, {"subject": subject})
+    end()
+    return traceparent
 
 
 def agent_names(settings: Settings) -> frozenset[str]:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Protocol
 
@@ -37,24 +37,6 @@ async def every(period_s: float) -> AsyncIterator[None]:
     while True:
         yield
         await asyncio.sleep(period_s)
-
-
-class ManualClock:
-    """A clock that moves only when told to."""
-
-    def __init__(self, start: datetime) -> None:
-        self._start = start
-        self._elapsed_s = 0.0
-
-    def now(self) -> datetime:
-        return self._start + timedelta(seconds=self._elapsed_s)
-
-    def monotonic(self) -> float:
-        return self._elapsed_s
-
-    def advance(self, seconds: float) -> None:
-        """Move on by `seconds` (>= 0)."""
-        self._elapsed_s += seconds
 
 
 class Ids(Protocol):

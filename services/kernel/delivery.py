@@ -7,20 +7,19 @@ Refuses to let one bad stream stop the others, and to lose a record: it is handl
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 from aiokafka import ConsumerRecord
 from opentelemetry import trace
 
-from services.kernel.envelope import Event, from_record, stream_and_version, type_name
+from services.kernel.envelope import Cause, Event, from_record, stream_and_version, type_name
 from services.kernel.errors import Permanent, Transient
 from services.kernel.event_store import Write
 from services.kernel.inbox import Gap, Handler, Inbox, caused
 from services.kernel.logs import get_logger
-from services.kernel.telemetry import parent_context, use_parent
+from services.kernel.telemetry import use_parent, whole_span
 from services.kernel.topics import BrokerSettings
 
 Record = ConsumerRecord[bytes, bytes]
@@ -42,7 +41,6 @@ class Delivery:
 
     def __init__(self, inbox: Inbox, handler: Handler, bury: Bury, settings: BrokerSettings) -> None:
         self._inbox, self._handler, self._bury, self._settings = inbox, handler, bury, settings
-        self._tracer = trace.get_tracer("forgerl.kernel")
         self._parked: set[str] = set()
         self._failing_since_s: dict[str, float] = {}
 
@@ -103,18 +101,20 @@ class Delivery:
             self._parked.add(stream_and_version(record.headers)[0])
 
     async def _traced(self, events: Sequence[Event]) -> Sequence[Write]:
-        with ExitStack() as stack:
-            followed = [self._span(stack, event) for event in events]
-            if len(followed) == 1:
-                stack.enter_context(use_parent(followed[0].cause.traceparent))
-            return caused(await self._handler(followed), followed)
+        spans = [_spanned(event) for event in events]
+        followed = [event for event, _ in spans]
+        try:
+            with use_parent(followed[0].cause.traceparent) if len(followed) == 1 else nullcontext():
+                return caused(await self._handler(followed), followed)
+        finally:
+            for _, end in spans:
+                end()
 
-    def _span(self, stack: ExitStack, event: Event) -> Event:
-        facts: dict[str, Any] = {"messaging.system": "kafka", "messaging.kafka.message.key": event.key,
-                                 "messaging.message.id": event.id}  # fmt: skip
-        name = f"{type_name(event.message).rpartition('.')[2]} consumed"
-        span = self._tracer.start_span(name, parent_context(event.cause.traceparent), trace.SpanKind.CONSUMER, facts)
-        stack.callback(span.end)
-        own = span.get_span_context()
-        traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}" if own.is_valid else ""
-        return replace(event, cause=replace(event.cause, traceparent=traceparent or event.cause.traceparent))
+
+def _spanned(event: Event) -> tuple[Event, Callable[[], None]]:
+    """The event below a span of its own, and what ends that."""
+    facts = {"messaging.system": "kafka", "messaging.kafka.message.key": event.key, "messaging.message.id": event.id}
+    name = f"{type_name(event.message).rpartition('.')[2]} consumed"
+    traceparent, end = whole_span(name, facts, event.cause.traceparent, trace.SpanKind.CONSUMER)
+    cause = Cause(event.cause.correlation_id, event.cause.causation_id, traceparent)
+    return Event(event.stream, event.version, event.time, event.message, cause), end

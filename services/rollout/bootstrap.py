@@ -3,15 +3,13 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 import aiohttp
 from forgerl.events.v1 import gateway_pb2, inference_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from forgerl.gateway.v1.episode_service_pb2_grpc import EpisodeServiceStub
 from forgerl.rollout.v1 import journal_pb2
-from opentelemetry import metrics, trace
+from opentelemetry import metrics
 from opentelemetry.metrics import NoOpMeterProvider
-from opentelemetry.sdk.trace import TracerProvider
 
 from services.environments.registry import environments
 from services.kernel.blobs import Blobs
@@ -22,8 +20,6 @@ from services.kernel.event_store import EventStore
 from services.kernel.lifecycle import HealthPage, Part
 from services.kernel.outbox import Relay
 from services.kernel.rpc import RpcSecurity, connect
-from services.kernel.telemetry import Telemetry
-from services.kernel.temporal import connect_temporal
 from services.rollout.adapters.bubblewrap import Bubblewrap, find_bubblewrap, inside_command, source_root
 from services.rollout.adapters.freeing import RunTexts
 from services.rollout.adapters.gateway import GatewayClient
@@ -31,6 +27,7 @@ from services.rollout.adapters.journal import StoredJournal
 from services.rollout.adapters.model import ChatModel, Connections, http_client
 from services.rollout.adapters.programs import BoxLimits, SandboxedPrograms
 from services.rollout.adapters.python_sandbox import PythonSandbox
+from services.rollout.adapters.temporal import connect_temporal
 from services.rollout.adapters.texts import BlobTexts
 from services.rollout.agents.agent import Agent
 from services.rollout.application import Episodes
@@ -57,8 +54,7 @@ async def build(settings: RolloutSettings) -> Sequence[Part]:
     await sandbox.probe()
     # Without one, every span of a workflow looks for a provider in the environment: a tenth of this service's time.
     metrics.set_meter_provider(NoOpMeterProvider())
-    telemetry = Telemetry(cast("TracerProvider", trace.get_tracer_provider()), SERVICE)
-    client = await connect_temporal(settings.temporal_address, settings.temporal_namespace, telemetry)
+    client = await connect_temporal(settings.temporal_address, settings.temporal_namespace)
     http = http_client(settings.episodes)
     gateway = gateway_client(settings)
     episodes = build_episodes(settings, store, (walls, sandbox), (gateway, http))

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import grpc
 import pytest
+from clocks import ManualClock
 from forgerl.common.v1 import task_pb2
 from forgerl.gateway.v1 import episode_service_pb2 as episode_api
 from forgerl.gateway.v1 import episode_service_pb2_grpc as episode_grpc
@@ -20,7 +21,6 @@ from services.gateway.adapters.router import RouterRoutes
 from services.gateway.entrypoints.rpc import Doors, EpisodeServicer, RunServicer
 from services.gateway.ports import EngineUnavailable, RouteOrder, Served, Ticket
 from services.kernel import rpc
-from services.kernel.clock import ManualClock
 
 SECURITY = rpc.RpcSecurity("token")
 ASK = [{"role": "user", "content": "hi"}]

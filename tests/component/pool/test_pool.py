@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
+from clocks import ManualClock
 from forgerl.common.v1 import score_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2, scheduler_pb2, trainer_pb2
 from forgerl.scheduler.v1 import queue_pb2
@@ -19,7 +20,6 @@ from services.cli.app import build_app
 from services.contract.trajectory import MEDIA_TYPE, Node, Span, Trajectory, encode
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock
 from services.kernel.event_store import EventStore, Write
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

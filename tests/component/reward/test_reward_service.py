@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from clocks import ManualClock
 from forgerl.common.v1 import task_pb2
 from forgerl.events.v1.gateway_pb2 import EpisodeCancelled, EpisodeSubmitted, TrajectorySealed
 from forgerl.events.v1.reward_pb2 import EpisodeScored, ScoringFailed
@@ -23,7 +24,6 @@ from services.environments.interface import Task, ToolSpec, Verdict
 from services.environments.registry import environments
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock
 from services.kernel.envelope import Cause, Event
 from services.kernel.event_store import EventStore
 from services.kernel.inbox import Inbox

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from clocks import ManualClock
 from forgerl.common.v1 import task_pb2
 from forgerl.events.v1 import rollout_pb2
 
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock
 from services.kernel.envelope import Event
 from services.kernel.errors import Transient
 from services.kernel.event_store import EventStore, Write

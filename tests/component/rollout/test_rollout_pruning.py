@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from clocks import ManualClock
 from forgerl.events.v1 import gateway_pb2, rollout_pb2, scheduler_pb2
 from forgerl.rollout.v1.journal_pb2 import TextsFreed
 from google.protobuf.message import Message
 
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock
 from services.kernel.envelope import Cause, Event
 from services.kernel.errors import Conflict
 from services.kernel.event_store import EventStore

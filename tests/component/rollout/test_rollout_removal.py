@@ -7,13 +7,13 @@ from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
+from clocks import ManualClock
 from forgerl.events.v1 import gateway_pb2, rollout_pb2
 from forgerl.rollout.v1.journal_pb2 import TextsFreed
 from google.protobuf.message import Message
 
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock
 from services.kernel.envelope import Cause, Event
 from services.kernel.event_store import EventStore
 from services.kernel.inbox import Inbox

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from clocks import ManualClock
 from forgerl.common.v1 import run_pb2, score_pb2, task_pb2
 from forgerl.events.v1 import gateway_pb2, reward_pb2, rollout_pb2, scheduler_pb2, trainer_pb2
 from forgerl.scheduler.v1 import manifest_pb2
@@ -13,7 +14,7 @@ from google.protobuf.message import Message
 from services.contract.run_spec import resolve
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import Clock, ManualClock
+from services.kernel.clock import Clock
 from services.kernel.envelope import Cause, Event
 from services.kernel.event_store import EventStore
 from services.kernel.inbox import Inbox

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from clocks import ManualClock
 from forgerl.common.v1.run_pb2 import RunSpec
 from forgerl.events.v1 import gateway_pb2, scheduler_pb2, trainer_pb2
 from forgerl.scheduler.v1.manifest_pb2 import BatchManifest
@@ -23,7 +24,6 @@ from services.contract.run_spec import resolve
 from services.contract.trajectory import MEDIA_TYPE, Node, Span, Trajectory, encode
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock
 from services.kernel.envelope import Cause, Event
 from services.kernel.event_store import EventStore
 from services.kernel.inbox import Inbox

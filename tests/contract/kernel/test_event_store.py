@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
+from clocks import ManualClock
 from forgerl.events.v1 import gateway_pb2
 
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock
 from services.kernel.envelope import Cause
 from services.kernel.errors import Conflict, InvalidInput, Permanent, Transient
 from services.kernel.event_store import CausedWrite, EventStore, Seen, Write

@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 
 import jwt
 import pytest
+from clocks import ManualClock
 
 from services.gateway.adapters.credentials import Credentials
 from services.gateway.records import pack_ids, unpack_ids
-from services.kernel.clock import ManualClock, RandomIds
+from services.kernel.clock import RandomIds
 from services.kernel.errors import Unauthenticated
 
 SECRET = "a-secret-that-is-long-enough-for-hs256"

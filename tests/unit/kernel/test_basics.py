@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 
 import grpc
 import pytest
+from clocks import ManualClock
 
 from services.kernel import errors, logs
 from services.kernel.blobs import Blobs
 from services.kernel.catalogue import Catalogue
-from services.kernel.clock import ManualClock, RandomIds
+from services.kernel.clock import RandomIds
 from services.kernel.event_store import EventStore
 from services.kernel.rpc import RpcSecurity
 from services.kernel.settings import ServiceSettings, load_settings

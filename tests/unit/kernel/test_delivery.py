@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from forgerl.events.v1 import gateway_pb2
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
@@ -128,11 +129,11 @@ async def test_what_cannot_be_buried_is_delivered_again(monkeypatch: pytest.Monk
         await bench.delivery.deliver([record("a", 1)])
 
 
-async def test_what_follows_is_a_child_of_the_event_s_trace(tmp_path: Path) -> None:
+async def test_what_follows_is_a_child_of_the_event_s_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(telemetry.JsonLines(tmp_path / "spans.jsonl", "sample")))
     bench = Bench()
-    bench.delivery._tracer = provider.get_tracer("t")
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     await bench.delivery.deliver([record("a", 1), record("b", 1)])
     spans = [json.loads(line) for line in (tmp_path / "spans.jsonl").read_text().splitlines()]
     assert [(s["trace_id"], s["parent_span_id"], s["kind"], s["service"]) for s in spans] == [

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import count
 
 import pytest
+from clocks import ManualClock
 
-from services.kernel.clock import ManualClock
 from services.kernel.errors import NotFound, Transient
 from services.router.application import Outcome, RouteOrder, Router
 from services.router.domain.workers import Report

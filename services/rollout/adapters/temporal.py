@@ -7,12 +7,11 @@ from temporalio.client import Client
 from temporalio.contrib.opentelemetry import OpenTelemetryPlugin
 
 from services.kernel.errors import Transient
-from services.kernel.telemetry import Telemetry
 
 
-async def connect_temporal(address: str, namespace: str, telemetry: Telemetry, *, deadline_s: float = 60.0) -> Client:
+async def connect_temporal(address: str, namespace: str, *, deadline_s: float = 60.0) -> Client:
     """A client whose calls, workflows and activities are traced. Raises Transient after `deadline_s`."""
-    del telemetry  # Its start made it the global provider, which the plugin reads.
+    # It reads the global provider, which `Telemetry.start` has set.
     plugins = [OpenTelemetryPlugin(add_temporal_spans=True)]
     try:
         async for attempt in stamina.retry_context(on=RuntimeError, timeout=deadline_s, attempts=None, wait_max=2.0):

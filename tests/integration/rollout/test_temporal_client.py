@@ -10,28 +10,22 @@ from pathlib import Path
 
 import pytest
 from brokers import free_port
-from opentelemetry.sdk.trace import TracerProvider
 
 from services.kernel.errors import Transient
-from services.kernel.telemetry import Telemetry
-from services.kernel.temporal import connect_temporal
+from services.rollout.adapters.temporal import connect_temporal
 
 TEMPORAL = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 
 
-def telemetry() -> Telemetry:
-    return Telemetry(TracerProvider(), "sample")
-
-
 async def test_a_server_that_never_comes_is_transient() -> None:
     with pytest.raises(Transient, match="temporal at 127"):
-        await connect_temporal("127.0.0.1:1", "default", telemetry(), deadline_s=1.0)
+        await connect_temporal("127.0.0.1:1", "default", deadline_s=1.0)
 
 
 @pytest.mark.skipif(TEMPORAL is None, reason="no temporal binary")
 async def test_a_server_that_is_late_is_waited_for(tmp_path: Path) -> None:
     port = free_port()
-    connecting = asyncio.create_task(connect_temporal(f"127.0.0.1:{port}", "default", telemetry()))
+    connecting = asyncio.create_task(connect_temporal(f"127.0.0.1:{port}", "default"))
     await asyncio.sleep(0.5)
     flags = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--db-filename", str(tmp_path / "t.db")]
     command = [str(TEMPORAL), "server", "start-dev", *flags]
