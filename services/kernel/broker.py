@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -30,8 +31,9 @@ from services.kernel.logs import get_logger
 from services.kernel.telemetry import current_traceparent
 from services.kernel.topics import BrokerSettings, TopicPlan, ensure_topics
 
-_SIGNAL_RETENTION_MS = 600_000
-_SIGNAL_S, _INTERRUPTED_S, _AWAY_S = 2.0, 2.0, 0.5
+_SIGNAL_RETENTION_MS, _SIGNAL_S, _INTERRUPTED_S, _AWAY_S = 600_000, 2.0, 2.0, 0.5
+# After a batch that wasn't full, in times of what it took to handle; what came alone is handled at once.
+_RESTS, _LONGEST_REST_S = 3.0, 0.25
 # Tansu looks for new records only so often within a fetch's wait: longer is later, shorter is busier.
 _CONSUMER: dict[str, Any] = {
     "batch": True, "no_reply": True, "fetch_max_wait_ms": 100, "max_partition_fetch_bytes": 16 * 1024 * 1024,
@@ -40,12 +42,20 @@ _CONSUMER: dict[str, Any] = {
 
 
 class _Consumer(AIOKafkaConsumer):
-    """Answers only when it has records: FastStream would sleep after every empty answer, and 5 s after an error."""
+    """Answers only when it has records: FastStream would sleep after every empty answer, and 5 s after an error.
+
+    On a busy machine it lets records gather: a batch costs as much as ten or twenty of them, here and at the broker.
+    """
+
+    _answered_s, _full = 0.0, True
 
     async def getmany(self, *partitions: Any, timeout_ms: int = 0, max_records: int | None = None) -> Any:
+        rest_s = 0.0 if self._full else min(_RESTS * (monotonic() - self._answered_s), _LONGEST_REST_S)
+        await asyncio.sleep(rest_s)
         while True:
             try:
                 if records := await super().getmany(*partitions, timeout_ms=60_000, max_records=max_records):
+                    self._answered_s, self._full = monotonic(), sum(map(len, records.values())) == max_records
                     return records
             except KafkaError as error:
                 get_logger().warning("consumer.interrupted", error=repr(error))
@@ -54,7 +64,7 @@ class _Consumer(AIOKafkaConsumer):
 
 async def _parse(records: Any, original: Callable[[Any], Awaitable[Any]]) -> Any:
     # FastStream's parser dies of a header that isn't UTF-8, before anything could dead-letter the record.
-    message = await original(tuple(replace(record, headers=()) for record in records))
+    message = await original((replace(records[0], headers=()),))
     message.raw_message = records
     return message
 

@@ -13,7 +13,7 @@ import uvloop
 from services.kernel.errors import ForgeError, InvalidInput
 from services.kernel.logs import configure, get_logger
 from services.kernel.settings import ServiceSettings, load_settings
-from services.kernel.telemetry import Telemetry
+from services.kernel.telemetry import start_tracing
 
 _DRAIN_S = 10.0
 S = TypeVar("S", bound=ServiceSettings)
@@ -73,7 +73,7 @@ def run(cls: type[S], build: Build[S], *, workflows: bool = False) -> None:
 
 
 async def _run(settings: S, build: Build[S], workflows: bool) -> int:
-    telemetry = Telemetry.start(settings.service(), settings, workflows=workflows)
+    traces = start_tracing(settings.service(), settings, workflows=workflows)
     try:
         parts = await built if inspect.isawaitable(built := build(settings)) else built
         # What is there by now stays to the end: the collector need not look through it again. Of what comes and goes
@@ -86,7 +86,7 @@ async def _run(settings: S, build: Build[S], workflows: bool) -> int:
         get_logger().error("service.failed", error=error.message, cause=repr(error.__cause__))
         return 2 if isinstance(error, InvalidInput) else 1
     finally:
-        telemetry.stop()
+        traces.shutdown()
     get_logger().info("service.stopped")
     return 0
 

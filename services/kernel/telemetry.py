@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 if TYPE_CHECKING:
     from services.kernel.settings import ServiceSettings
 
-_EXPORT_EVERY_MS = 500
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
@@ -119,30 +119,24 @@ def _line(row: Mapping[str, object]) -> bytes:
         return json.dumps(row, default=str).encode() + b"\n"
 
 
-class Telemetry:
-    """One process's tracing."""
+def start_tracing(service: str, settings: "ServiceSettings", *, workflows: bool = False) -> Any:
+    """Begin to export; the process's provider, of which `shutdown` exports the rest.
 
-    def __init__(self, provider: Any) -> None:
-        self.provider = provider
-
-    @classmethod
-    def start(cls, service: str, settings: "ServiceSettings", *, workflows: bool = False) -> "Telemetry":
-        """Begin to export, and become the process's global provider. `workflows`: safe for replay (Temporal)."""
-        processors = SynchronousMultiSpanProcessor()
-        file = settings.data_dir / "traces" / f"{service}-{os.getpid()}.jsonl"
-        exporters: list[SpanExporter] = [JsonLines(file, service)]
-        if collector := settings.otlp_endpoint:
-            exporters.append(OTLPSpanExporter(endpoint=collector, insecure=collector.startswith("http:")))
-        for exporter in exporters:
-            processors.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_EXPORT_EVERY_MS))
-        resource = Resource.create({"service.name": f"forgerl-{service}", "service.instance.id": settings.instance})
-        make: Any = TracerProvider
-        if workflows:
-            from temporalio.contrib.opentelemetry import create_tracer_provider as make
-        provider = make(resource=resource, active_span_processor=processors)
-        trace.set_tracer_provider(provider)
-        return cls(provider)
-
-    def stop(self) -> None:
-        """Export what is left."""
-        self.provider.shutdown()
+    `workflows`: safe for replay (Temporal).
+    """
+    processors = SynchronousMultiSpanProcessor()
+    folder = settings.data_dir / "traces"
+    exporters: list[SpanExporter] = [JsonLines(folder / f"{service}-{os.getpid()}.jsonl", service)]
+    if collector := settings.otlp_endpoint:
+        exporters.append(OTLPSpanExporter(endpoint=collector, insecure=collector.startswith("http:")))
+    for exporter in exporters:
+        processors.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=500))
+    names = {"service.name": f"forgerl-{service}", "service.instance.id": settings.instance}
+    make: Any = TracerProvider
+    if workflows:
+        from temporalio.contrib.opentelemetry import create_tracer_provider as make
+    provider = make(resource=Resource.create(names), active_span_processor=processors)
+    # The SDK makes a new one at every call, and Temporal's interceptors ask at every span.
+    provider.get_tracer = cache(provider.get_tracer)
+    trace.set_tracer_provider(provider)
+    return provider
