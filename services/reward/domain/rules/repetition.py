@@ -34,7 +34,9 @@ def fewest_pairs(ids: Sequence[int]) -> int:
     row = np.asarray(ids, np.uint64)
     bits = (PLACES_A_TOKEN * len(row)).bit_length()
     # Multiplicative hashing (Knuth, TAOCP 6.4): the upper bits of a product with odd constants, modulo 2^64.
-    mixed = row[:-1] * np.uint64(0x9E3779B97F4A7C15) + row[1:] * np.uint64(0xC2B2AE3D27D4EB4F)
+    places = row[:-1] * np.uint64(0x9E3779B97F4A7C15) + row[1:] * np.uint64(0xC2B2AE3D27D4EB4F)
+    places >>= np.uint64(64 - bits)
     seen = np.zeros(1 << bits, np.bool_)
-    seen[mixed >> np.uint64(64 - bits)] = True
+    # So small that they are the same as signed numbers, which numpy need not convert to look them up.
+    seen[places.view(np.int64)] = True
     return int(np.count_nonzero(seen))
