@@ -31,7 +31,7 @@ BATCHES = ["forgerl.gateway.run.v1", "forgerl.scheduler.batch.v1"]
 
 
 class Rollout:
-    """Every admitted episode starts and finishes, in one commit a batch of admissions."""
+    """Every admitted episode ends as it was recorded, in one commit a batch of admissions."""
 
     def __init__(self, answers: Mapping[str, str]) -> None:
         self._answers = answers
@@ -39,21 +39,19 @@ class Rollout:
     async def handle(self, events: Sequence[Event]) -> Sequence[Write]:
         """The writes for a batch of admissions; revocations need none."""
         return [
-            Write(f"rollout.episode/{event.key}", 0, self._episode(event.message))
+            Write(f"rollout.episode/{event.key}", 0, (self._ended(event.message),))
             for event in events
             if isinstance(event.message, scheduler_pb2.EpisodeAdmitted)
         ]
 
-    def _episode(self, admitted: scheduler_pb2.EpisodeAdmitted) -> tuple[Message, ...]:
-        episode_id, run_id = admitted.episode_id, admitted.run_id
-        finished = rollout_pb2.EpisodeFinished(
-            episode_id=episode_id,
-            run_id=run_id,
+    def _ended(self, admitted: scheduler_pb2.EpisodeAdmitted) -> Message:
+        return rollout_pb2.EpisodeFinished(
+            episode_id=admitted.episode_id,
+            run_id=admitted.run_id,
             outcome=task_pb2.OUTCOME_COMPLETED,
-            answer=self._answers[episode_id],
+            answer=self._answers[admitted.episode_id],
             agent_wall_s=1.0,
         )
-        return rollout_pb2.EpisodeStarted(episode_id=episode_id, run_id=run_id, agent="recorded"), finished
 
 
 class Trainer:

@@ -93,7 +93,7 @@ class Episodes:
     async def _recorded(self, start: EpisodeStart, recorded: Recorded) -> EpisodePlan:
         answer = await self.texts.pack(recorded.answer)
         ending = Ending(start.episode_id, start.run_id, recorded.outcome, answer, agent_wall_s=recorded.agent_wall_s)
-        await self.journal.record_elsewhere(start, RECORDED, ending)
+        await self.journal.record_elsewhere(start, ending)
         return EpisodePlan(RECORDED, RECORDED, 0, NO_LIMIT_S, ending, written=True)
 
     async def serve_turn(self, request: TurnRequest) -> TurnServed:

@@ -104,8 +104,8 @@ class Journal(Protocol):
         """The agent's part is over."""
         ...
 
-    async def record_elsewhere(self, start: EpisodeStart, agent: str, ending: Ending) -> None:
-        """Start and end at once, of what was run elsewhere."""
+    async def record_elsewhere(self, start: EpisodeStart, ending: Ending) -> None:
+        """The end of what was run elsewhere, which never starts here."""
         ...
 
     async def turns(self, episode_id: str) -> dict[int, TurnServed]:

@@ -47,6 +47,8 @@ class Episode:
         match message:
             case gateway_pb2.EpisodeSubmitted():
                 self.submitted, self.submitted_at = message, time
+                # Nothing runs one that was run elsewhere, so nobody says that it starts.
+                self.agent = "recorded" if message.HasField("recorded") else self.agent
                 self._move(api.EPISODE_STATE_SUBMITTED, only_from=(api.EPISODE_STATE_UNSPECIFIED,))
             case gateway_pb2.EpisodeCancelled():
                 self.cancelled = True

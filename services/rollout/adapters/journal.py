@@ -64,12 +64,11 @@ class StoredJournal:
             else:
                 return
 
-    async def record_elsewhere(self, start: EpisodeStart, agent: str, ending: Ending) -> None:
-        """Both as one commit; where anything is written already, whatever is missing of it."""
-        messages = (self._start_message(start, agent), self._end_message(ending))
+    async def record_elsewhere(self, start: EpisodeStart, ending: Ending) -> None:
+        """The end alone; an end that is written already stands."""
         try:
             # Nobody waits for one of these: in company they are fewer commits here, and fewer records' batches beyond.
-            await self._commits.append(self._write(start, 0, messages), LINGER_S)
+            await self._commits.append(self._write(start, 0, (self._end_message(ending),)), LINGER_S)
         except Conflict:
             await self.record_ended(start, ending)
 

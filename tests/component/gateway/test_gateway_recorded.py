@@ -37,6 +37,8 @@ async def test_it_is_sealed_under_its_own_name_and_foreign_policies_count_as_non
     submitted = (await rig.published("gateway.episode/ep-1"))[0]
     assert isinstance(submitted, gateway_pb2.EpisodeSubmitted)
     assert submitted.recorded.answer == "42"
+    # Nobody says that it starts: what ran it is known from its submission.
+    assert (await rig.folds.episode("ep-1")).agent == "recorded"
 
     await bus.deliver(finished())
     seal = sealed(await rig.published("gateway.episode/ep-1"))

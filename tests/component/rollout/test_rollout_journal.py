@@ -84,13 +84,12 @@ async def test_an_answer_above_64_kib_travels_by_reference(journal: StoredJourna
 ELSEWHERE = Ending("ep-1", "run-1", Outcome.COMPLETED, Text("42"), agent_wall_s=3.5)
 
 
-async def test_what_was_run_elsewhere_starts_and_ends_in_one_commit_however_often_it_is_told(journal: StoredJournal):
+async def test_what_was_run_elsewhere_ends_once_however_often_it_is_told_and_never_starts(journal: StoredJournal):
     for _ in range(2):
-        await journal.record_elsewhere(START, "recorded", ELSEWHERE)
-    started, finished = await journal.store.read("rollout.episode/ep-1")
-    assert isinstance(started.message, rollout_pb2.EpisodeStarted) and started.message.agent == "recorded"
+        await journal.record_elsewhere(START, ELSEWHERE)
+    (finished,) = await journal.store.read("rollout.episode/ep-1")
     assert isinstance(finished.message, rollout_pb2.EpisodeFinished)
-    assert (finished.message.answer, finished.message.agent_wall_s, finished.version) == ("42", 3.5, 2)
+    assert (finished.message.answer, finished.message.agent_wall_s, finished.version) == ("42", 3.5, 1)
 
 
 @pytest.mark.parametrize("end", [Outcome.COMPLETED, Outcome.CANCELLED])
@@ -98,7 +97,7 @@ async def test_what_is_missing_of_one_that_was_run_elsewhere_is_added(journal: S
     await journal.record_started(START, "recorded")
     if end is Outcome.CANCELLED:
         await journal.record_ended(START, Ending("ep-1", "run-1", end))
-    await journal.record_elsewhere(START, "recorded", ELSEWHERE)
+    await journal.record_elsewhere(START, ELSEWHERE)
     _, last = await journal.store.read("rollout.episode/ep-1")
     assert isinstance(
         last.message, rollout_pb2.EpisodeFailed if end is Outcome.CANCELLED else rollout_pb2.EpisodeFinished
@@ -119,7 +118,7 @@ async def test_episodes_that_end_together_are_one_commit_and_a_conflict_is_its_o
     endings = [Ending(start.episode_id, "run-1", Outcome.COMPLETED, Text("42")) for start in starts]
     commits.clear()
     await asyncio.gather(
-        *(journal.record_elsewhere(start, "recorded", end) for start, end in zip(starts, endings, strict=True))
+        *(journal.record_elsewhere(start, end) for start, end in zip(starts, endings, strict=True))
     )
     # All twelve at once, until one of them is refused: then each for itself.
     assert commits == [12, *[1] * 12]
@@ -127,7 +126,7 @@ async def test_episodes_that_end_together_are_one_commit_and_a_conflict_is_its_o
         [type(event.message).__name__ for event in await journal.store.read(f"rollout.episode/{start.episode_id}")]
         for start in starts
     ]
-    assert kinds.pop(7) == ["EpisodeFailed"] and kinds == [["EpisodeStarted", "EpisodeFinished"]] * 11
+    assert kinds.pop(7) == ["EpisodeFailed"] and kinds == [["EpisodeFinished"]] * 11
 
 
 async def test_one_that_is_called_off_or_fails_does_not_keep_the_others(journal: StoredJournal, monkeypatch):
@@ -135,19 +134,19 @@ async def test_one_that_is_called_off_or_fails_does_not_keep_the_others(journal:
         raise Transient("event store: away")
 
     tasks = [
-        asyncio.create_task(journal.record_elsewhere(replace(START, episode_id=f"ep-{number}"), "recorded", ELSEWHERE))
+        asyncio.create_task(journal.record_elsewhere(replace(START, episode_id=f"ep-{number}"), ELSEWHERE))
         for number in range(3)
     ]
     await asyncio.sleep(0)
     tasks[0].cancel()
     told = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(one) for one in told] == [asyncio.CancelledError, type(None), type(None)]
-    assert len(await journal.store.read("rollout.episode/ep-2")) == 2
+    assert len(await journal.store.read("rollout.episode/ep-2")) == 1
     monkeypatch.setattr(journal.store, "append", away)
     with pytest.raises(Transient):
-        await journal.record_elsewhere(replace(START, episode_id="ep-3"), "recorded", ELSEWHERE)
+        await journal.record_elsewhere(replace(START, episode_id="ep-3"), ELSEWHERE)
     monkeypatch.undo()
-    await journal.record_elsewhere(replace(START, episode_id="ep-4"), "recorded", ELSEWHERE)
+    await journal.record_elsewhere(replace(START, episode_id="ep-4"), ELSEWHERE)
     assert await journal.store.read("rollout.episode/ep-3") == []
 
 
@@ -159,17 +158,17 @@ def elsewhere(number: int) -> tuple[EpisodeStart, Ending]:
 async def test_one_that_may_wait_goes_with_the_next_that_may_not(journal: StoredJournal, monkeypatch):
     monkeypatch.setattr("services.rollout.adapters.journal.LINGER_S", 3600.0)
     start, ending = elsewhere(1)
-    waits = asyncio.create_task(journal.record_elsewhere(start, "recorded", ending))
+    waits = asyncio.create_task(journal.record_elsewhere(start, ending))
     await journal.turns("ep-1")
     assert not waits.done() and await journal.store.read("rollout.episode/ep-1") == []
     await journal.record_started(replace(START, episode_id="ep-2"), "tool_loop")
     await asyncio.wait_for(waits, 10)
-    assert len(await journal.store.read("rollout.episode/ep-1")) == 2
+    assert len(await journal.store.read("rollout.episode/ep-1")) == 1
 
 
 async def test_a_full_commit_waits_for_nobody(journal: StoredJournal, monkeypatch):
     monkeypatch.setattr("services.rollout.adapters.journal.LINGER_S", 3600.0)
-    waiting = [journal.record_elsewhere(start, "recorded", end) for start, end in map(elsewhere, range(250))]
+    waiting = [journal.record_elsewhere(start, end) for start, end in map(elsewhere, range(250))]
     tasks = [asyncio.create_task(one) for one in waiting]
     done, pending = await asyncio.wait(tasks, timeout=10, return_when=asyncio.FIRST_COMPLETED)
     while len(done) < 200:

@@ -89,8 +89,7 @@ class MemoryJournal:
     async def record_ended(self, start: EpisodeStart, ending: Ending) -> None:
         self.ends.setdefault(ending.episode_id, ending)
 
-    async def record_elsewhere(self, start: EpisodeStart, agent: str, ending: Ending) -> None:
-        await self.record_started(start, agent)
+    async def record_elsewhere(self, start: EpisodeStart, ending: Ending) -> None:
         await self.record_ended(start, ending)
 
     async def turns(self, episode_id: str) -> dict[int, TurnServed]:
