@@ -117,9 +117,7 @@ async def test_episodes_that_end_together_are_one_commit_and_a_conflict_is_its_o
     await journal.record_ended(starts[7], Ending("ep-7", "run-1", Outcome.CANCELLED))
     endings = [Ending(start.episode_id, "run-1", Outcome.COMPLETED, Text("42")) for start in starts]
     commits.clear()
-    await asyncio.gather(
-        *(journal.record_elsewhere(start, end) for start, end in zip(starts, endings, strict=True))
-    )
+    await asyncio.gather(*(journal.record_elsewhere(start, end) for start, end in zip(starts, endings, strict=True)))
     # All twelve at once, until one of them is refused: then each for itself.
     assert commits == [12, *[1] * 12]
     kinds = [
