@@ -1,7 +1,8 @@
 """What workflows and activities say to each other, as JSON: read and written by msgspec, at a tenth of the time.
 
-The form is the SDK's own, so that histories and other workers' payloads are read as before. It refuses nothing that
-the SDK takes: what msgspec can't hold (half a surrogate pair, a class it doesn't know) is left to the SDK.
+The form is the SDK's own, so that histories and other workers' payloads are read as before. What msgspec can't hold
+(half a surrogate pair, a class it doesn't know) is left to the SDK. It refuses infinite numbers, which JSON doesn't
+have: they would be read as missing, and everything that is said here is bounded before (run files, recorded episodes).
 """
 
 from dataclasses import replace
