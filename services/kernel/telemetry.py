@@ -8,7 +8,6 @@ Refuses to put spans on the path of the work: they are exported in batches, from
 
 import json
 import os
-import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -28,8 +27,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 if TYPE_CHECKING:
     from services.kernel.settings import ServiceSettings
 
-_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-
 
 def current_traceparent() -> str:
     """W3C traceparent of the span in force; empty outside any."""
@@ -38,22 +35,20 @@ def current_traceparent() -> str:
     return carrier.get("traceparent", "")
 
 
-def _span_context(traceparent: str) -> trace.SpanContext:
-    ids = [int(part, 16) for part in found.groups()] if (found := _TRACEPARENT.fullmatch(traceparent)) else [0, 0, 0]
-    return trace.SpanContext(ids[0], ids[1], is_remote=True, trace_flags=trace.TraceFlags(ids[2]))
+def _above(traceparent: str) -> context.Context:
+    return TraceContextTextMapPropagator().extract({"traceparent": traceparent}, context.Context())
 
 
 def link(traceparent: str) -> trace.Link | None:
     """A span link to another trace; None when `traceparent` is empty or malformed."""
-    span = _span_context(traceparent)
+    span = trace.get_current_span(_above(traceparent)).get_span_context()
     return trace.Link(span) if span.is_valid else None
 
 
 @contextmanager
 def use_parent(traceparent: str) -> Generator[None]:
     """Spans started inside become children of `traceparent`."""
-    above = trace.NonRecordingSpan(_span_context(traceparent))
-    token = context.attach(trace.set_span_in_context(above, context.Context()))
+    token = context.attach(_above(traceparent))
     try:
         yield
     finally:
@@ -68,7 +63,8 @@ def whole_span(
     It is put together at its end, for what happens very often: one that could be added to meanwhile takes five times
     as long. Where nothing is traced, the traceparent is the one given.
     """
-    provider, began_ns, parent = trace.get_tracer_provider(), time_ns(), _span_context(traceparent)
+    began_ns, parent = time_ns(), trace.get_current_span(_above(traceparent)).get_span_context()
+    provider = trace.get_tracer_provider()
     # The SDK's own, inside of what makes it safe for replay.
     provider = getattr(provider, "_tracer_provider", provider)
     if not isinstance(provider, TracerProvider) or provider._disabled:
